@@ -32,7 +32,7 @@ func TestOtherSeedOtherData(t *testing.T) {
 	require.NotEqual(t, a, b)
 }
 
-// row is what the calculator and the two-step data have in common.
+// row is what the calculator, the two-step and the three-step data have in common.
 type row struct {
 	question, answer, kind, expression string
 	steps                              []string
@@ -41,19 +41,20 @@ type row struct {
 func datasets() map[string][2][]row {
 	train, held := calculatorData(calculatorSeed)
 	twoTrain, twoHeld := twoStepData(twoStepSeed)
+	threeTrain, threeHeld := threeStepData(threeStepSeed)
 	plain := func(in []task) (out []row) {
 		for _, t := range in {
 			out = append(out, row{t.Question, t.Answer, t.Kind, t.Expression, []string{t.Answer}})
 		}
 		return out
 	}
-	two := func(in []twoStepTask) (out []row) {
+	several := func(in []stepsTask) (out []row) {
 		for _, t := range in {
 			out = append(out, row{t.Question, t.Answer, t.Kind, t.Expression, t.Steps})
 		}
 		return out
 	}
-	return map[string][2][]row{"calculator": {plain(train), plain(held)}, "two_step": {two(twoTrain), two(twoHeld)}}
+	return map[string][2][]row{"calculator": {plain(train), plain(held)}, "two_step": {several(twoTrain), several(twoHeld)}, "three_step": {several(threeTrain), several(threeHeld)}}
 }
 
 var digits = regexp.MustCompile(`\d+`)
@@ -161,14 +162,14 @@ func TestHeldOut(t *testing.T) {
 }
 
 // shipped are the worked examples of the jobs that have stories.
-var shipped = map[string][]worked{"calculator": calculatorWorked(), "two_step": twoStepWorked()}
+var shipped = map[string][]worked{"calculator": calculatorWorked(), "two_step": twoStepWorked(), "three_step": threeStepWorked()}
 
 // workedCast are the names and things of the worked examples.
 var workedCast = regexp.MustCompile(`\b(Tim|Eva|Rosa|Max|nuts|keys|jars|beans|coats|singers|sacks)\b`)
 
 // The worked examples are right, short and none of the tasks.
 func TestWorked(t *testing.T) {
-	length := map[string]int{"calculator": 6, "two_step": 3}
+	length := map[string]int{"calculator": 6, "two_step": 3, "three_step": 3}
 	for name, examples := range shipped {
 		require.Len(t, examples, length[name])
 		operators := map[string]bool{}
@@ -244,5 +245,46 @@ func TestAgents(t *testing.T) {
 	}
 	for _, task := range agentsThings() {
 		require.Equal(t, []string{task.Answer}, task.Steps)
+	}
+}
+
+// Demonstrations are conversations that call for each step and answer with the last result; they tell no task of training, and no number of a
+// held-out one.
+func TestDemonstrations(t *testing.T) {
+	data := datasets()
+	twoTrain, _ := twoStepData(twoStepSeed)
+	threeTrain, _ := threeStepData(threeStepSeed)
+	for name, shown := range map[string][]worked{
+		"two_step":   demonstrated(twoStepKinds, twoTrain, twoStepSeed),
+		"three_step": demonstrated(threeStepKinds, threeTrain, threeStepSeed),
+	} {
+		require.Len(t, shown, demonstrations)
+		questions, held := map[string]bool{}, map[string]bool{}
+		for i, rows := range data[name] {
+			for _, r := range rows {
+				questions[r.question] = true
+				for _, n := range digits.FindAllString(r.question, -1) {
+					held[n] = held[n] || i == 1
+				}
+			}
+		}
+		for _, c := range shown {
+			m := c.Messages
+			require.Equal(t, message{"system", stepsSystem}, m[0])
+			require.False(t, questions[m[1].Content], m[1].Content)
+			for _, n := range digits.FindAllString(m[1].Content, -1) {
+				require.False(t, held[n], "the number %s of %q is one of a held-out task", n, m[1].Content)
+			}
+			result := ""
+			for i := 2; i < len(m)-1; i += 2 {
+				call := strings.TrimSuffix(strings.TrimPrefix(m[i].Content, "<calculator>"), "</calculator>")
+				require.True(t, strings.HasPrefix(call, result), call)
+				var err error
+				result, err = calculator.Evaluate(t.Context(), call)
+				require.NoError(t, err)
+				require.Equal(t, "<result>"+result+"</result>", m[i+1].Content)
+			}
+			require.Equal(t, "<answer>"+result+"</answer>", m[len(m)-1].Content)
+		}
 	}
 }

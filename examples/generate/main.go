@@ -29,6 +29,7 @@ func put[T any](out map[string][]byte, path string, values []T) error {
 func files() (map[string][]byte, error) {
 	train, held := calculatorData(calculatorSeed)
 	twoTrain, twoHeld := twoStepData(twoStepSeed)
+	threeTrain, threeHeld := threeStepData(threeStepSeed)
 	learned, heldOut := tinyConversations()
 	prompts, heldOutPrompts := tinyPrompts()
 	codeTasks, heldCodeTasks := codeData(codeSeed)
@@ -48,6 +49,11 @@ func files() (map[string][]byte, error) {
 		put(out, "two_step/train.jsonl", twoTrain),
 		put(out, "two_step/eval.jsonl", twoHeld),
 		put(out, "two_step/worked.jsonl", twoStepWorked()),
+		put(out, "two_step/demonstrations.jsonl", demonstrated(twoStepKinds, twoTrain, twoStepSeed)),
+		put(out, "three_step/train.jsonl", threeTrain),
+		put(out, "three_step/eval.jsonl", threeHeld),
+		put(out, "three_step/worked.jsonl", threeStepWorked()),
+		put(out, "three_step/demonstrations.jsonl", demonstrated(threeStepKinds, threeTrain, threeStepSeed)),
 		put(out, "agents/things.jsonl", agentsThings()),
 		put(out, "agents/doors.jsonl", agentsDoors()),
 	} {

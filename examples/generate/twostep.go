@@ -6,22 +6,22 @@ import (
 	"strconv"
 )
 
-// twoStepTask is one line of the two-step data: two calls, the second with the result of the first.
-type twoStepTask struct {
+// stepsTask is one line of the two-step and of the three-step data: calls of which each takes the result of the one before.
+type stepsTask struct {
 	ID         string   `json:"id"`
 	Question   string   `json:"question"`
 	Answer     string   `json:"answer"`
 	Kind       string   `json:"kind"`
 	Operator   string   `json:"operator"`
 	Expression string   `json:"expression"`
-	Steps      []string `json:"steps"` // results of the two calls
+	Steps      []string `json:"steps"` // results of the calls
 }
 
-// The sizes of the two-step data.
+// The sizes of the two-step and the three-step data.
 const (
-	twoStepSeed  = 20250716
-	twoStepTrain = 480
-	twoStepHeld  = 100
+	twoStepSeed = 20250716
+	stepsTrain  = 480
+	stepsHeld   = 100
 )
 
 var twoStepKinds = []kind{
@@ -105,59 +105,74 @@ var twoStepKinds = []kind{
 	},
 }
 
-// twoStepNumbers draws numbers for which no result is negative.
-func twoStepNumbers(r *rand.Rand, operator string, numbers []int) [3]int {
+// stepNumbers draws numbers for which no result is negative, one more than there are operators.
+func stepNumbers(r *rand.Rand, operators string, numbers []int) []int {
 	for {
-		n := [3]int{numbers[r.IntN(len(numbers))], numbers[r.IntN(len(numbers))], numbers[r.IntN(len(numbers))]}
-		first := apply(operator[:1], n[0], n[1])
-		if n[0] != n[1] && n[1] != n[2] && first > 0 && apply(operator[1:], first, n[2]) > 0 {
+		n := make([]int, len(operators)+1)
+		for i := range n {
+			n[i] = numbers[r.IntN(len(numbers))]
+		}
+		fits, result := true, n[0]
+		for i, operator := range operators {
+			result = apply(string(operator), result, n[i+1])
+			fits = fits && n[i] != n[i+1] && result > 0
+		}
+		if fits {
 			return n
 		}
 	}
 }
 
-func makeTwoStep(r *rand.Rand, i int, held bool, p pool) twoStepTask {
-	k := twoStepKinds[i%len(twoStepKinds)]
+func makeSteps(r *rand.Rand, kinds []kind, i int, held bool, p pool) stepsTask {
+	k := kinds[i%len(kinds)]
 	stories, numbers, c, prefix := k.train, p.train, trainCast, "train"
 	if held {
 		stories, numbers, c, prefix = k.held, p.held, heldCast, "eval"
 	}
-	n := twoStepNumbers(r, k.operator, numbers)
-	first := apply(k.operator[:1], n[0], n[1])
-	second := strconv.Itoa(apply(k.operator[1:], first, n[2]))
-	return twoStepTask{
+	n := stepNumbers(r, k.operator, numbers)
+	words, expression, result := []string{strconv.Itoa(n[0])}, strconv.Itoa(n[0]), n[0]
+	var steps []string
+	for j, operator := range k.operator {
+		next := strconv.Itoa(n[j+1])
+		result = apply(string(operator), result, n[j+1])
+		words, steps = append(words, next), append(steps, strconv.Itoa(result))
+		expression += " " + string(operator) + " " + next
+	}
+	return stepsTask{
 		ID:         fmt.Sprintf("%s-%03d", prefix, i),
-		Question:   tell(r, stories[r.IntN(len(stories))], c, strconv.Itoa(n[0]), strconv.Itoa(n[1]), strconv.Itoa(n[2])),
-		Answer:     second,
+		Question:   tell(r, stories[r.IntN(len(stories))], c, words...),
+		Answer:     steps[len(steps)-1],
 		Kind:       k.name,
 		Operator:   k.operator,
-		Expression: fmt.Sprintf("%d %s %d %s %d", n[0], k.operator[:1], n[1], k.operator[1:], n[2]),
-		Steps:      []string{strconv.Itoa(first), second},
+		Expression: expression,
+		Steps:      steps,
 	}
 }
 
-// twoStepData returns the training and the held-out tasks; no question and no expression occurs twice.
-func twoStepData(seed uint64) (train, held []twoStepTask) {
+// stepsData returns the training and the held-out tasks; no question and no expression occurs twice.
+func stepsData(seed uint64, kinds []kind) (train, held []stepsTask) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	p := newPool(r)
 	seen := map[string]bool{}
-	draw := func(i int, fromHeld bool) twoStepTask {
+	draw := func(i int, fromHeld bool) stepsTask {
 		for {
-			t := makeTwoStep(r, i, fromHeld, p)
+			t := makeSteps(r, kinds, i, fromHeld, p)
 			if !seen[t.Question] && !seen[t.Expression] {
 				seen[t.Question], seen[t.Expression] = true, true
 				return t
 			}
 		}
 	}
-	for i := range twoStepTrain {
+	for i := range stepsTrain {
 		train = append(train, draw(i, false))
 	}
-	for i := range twoStepHeld {
+	for i := range stepsHeld {
 		held = append(held, draw(i, true))
 	}
 	return train, held
 }
+
+func twoStepData(seed uint64) (train, held []stepsTask) { return stepsData(seed, twoStepKinds) }
 
 func twoStepWorked() []worked {
 	return []worked{
