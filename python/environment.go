@@ -90,6 +90,7 @@ func NewEnvironments(ctx context.Context, o EnvironmentOptions) (*Environments, 
 	if err != nil {
 		return nil, err
 	}
+	l.alone = true
 	l.env = append([]string{"PYTHONHASHSEED=0"}, o.Variables...) // the order of sets is the same in every worker
 	e := &Environments{launch: l, open: open}
 	if o.Stderr != nil {
@@ -130,37 +131,29 @@ func (e *Environment) Tools() ([]Function, error) {
 // Ask sends a request and waits for its reply. When ctx is done before, the worker is killed: in the midst of a method nobody knows its state.
 // What the class raised is *Error, a process that ended *BrokenError.
 func (e *Environment) Ask(ctx context.Context, op string, arguments json.RawMessage) (protocol.Reply, error) {
-	answer := e.worker.ask(protocol.Request{ID: e.ids.Add(1), Op: op, Arguments: arguments})
-	select {
-	case r, ok := <-answer:
-		switch {
-		case !ok:
-			<-e.worker.gone
-			return r, &BrokenError{Text: "its process ended", Detail: e.worker.detail}
-		case r.Error != "":
-			return r, &Error{r.Error}
-		}
-		return r, nil
-	case <-ctx.Done():
-		e.worker.kill(fmt.Errorf("%s did not end in time", strings.TrimPrefix(op, "env_")))
-		return protocol.Reply{}, ctx.Err()
+	r, ok, err := e.worker.converse(ctx, protocol.Request{ID: e.ids.Add(1), Op: op, Arguments: arguments})
+	switch {
+	case err != nil:
+		return r, err
+	case !ok:
+		<-e.worker.gone
+		return r, &BrokenError{Text: "its process ended", Detail: e.worker.detail}
+	case r.Error != "":
+		return r, &Error{r.Error}
 	}
+	return r, nil
 }
 
 const closeTime = 2 * time.Second // for the class to close what it holds
 
 // Close lets the class close what it holds, and ends the process with everything that it started.
 func (e *Environment) Close() error {
-	answer := e.worker.ask(protocol.Request{ID: e.ids.Add(1), Op: "env_close"})
-	timer := time.NewTimer(closeTime)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	r, _, _ := e.worker.converse(ctx, protocol.Request{ID: e.ids.Add(1), Op: "env_close"}) // one that does not answer is ended
 	var err error
-	select {
-	case r, ok := <-answer:
-		if ok && r.Error != "" {
-			err = &Error{r.Error}
-		}
-	case <-timer.C:
+	if r.Error != "" {
+		err = &Error{r.Error}
 	}
 	e.worker.kill(errClosed)
 	<-e.worker.gone

@@ -37,6 +37,7 @@ type launch struct {
 	box      *sandbox.Sandbox // nil: the worker is a plain process of this user
 	memory   int64            // bytes; 0: no limit
 	env      []string         // NAME=value, beside what every worker gets
+	alone    bool             // it answers one request after the other, and asks nothing
 
 	container *containerCommand // nil: on this machine
 }

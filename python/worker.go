@@ -34,6 +34,9 @@ type worker struct {
 
 	pipe syscall.RawConn // its standard input, where that is a pipe of this process; or nil
 
+	turn  chan struct{} // of a worker that is asked by converse: held by who asks, and by nobody after its end
+	lines *bufio.Reader // what it writes; of who has the turn
+
 	mu      sync.Mutex
 	out     [][]byte // lines to write
 	writing bool     // send holds lines that it has not written
@@ -47,7 +50,7 @@ type worker struct {
 	sticky int  // trajectories that keep state in it
 }
 
-// startWorker starts a process; ended is called once when it is gone.
+// startWorker starts a process; ended is called once when it is gone. One that holds an environment answers converse, all others ask.
 func startWorker(ctx context.Context, l launch, copyTo io.Writer, ended func(*worker)) (*worker, error) {
 	process, err := l.start(ctx)
 	if err != nil {
@@ -66,7 +69,12 @@ func startWorker(ctx context.Context, l launch, copyTo io.Writer, ended func(*wo
 		w.write(l.first)
 	}
 	var reading sync.WaitGroup
-	reading.Go(w.read)
+	w.lines = bufio.NewReaderSize(process.Stdout(), 64<<10)
+	if l.alone {
+		w.turn = make(chan struct{}, 1)
+	} else {
+		reading.Go(w.read)
+	}
 	reading.Go(func() { _, _ = io.Copy(w.stderr, process.Stderr()) }) // what is lost is for people only
 	dead := make(chan struct{})
 	var writing sync.WaitGroup
@@ -75,6 +83,9 @@ func startWorker(ctx context.Context, l launch, copyTo io.Writer, ended func(*wo
 		err := process.Wait()
 		close(dead)
 		reading.Wait()
+		if l.alone {
+			w.turn <- struct{}{} // who asks reads to the end
+		}
 		process.Stdin().Close()
 		writing.Wait()
 		for _, r := range []io.Reader{process.Stdout(), process.Stderr()} {
@@ -219,18 +230,15 @@ func (w *worker) send(dead <-chan struct{}) {
 }
 
 func (w *worker) read() {
-	lines := bufio.NewReaderSize(w.process.Stdout(), 64<<10)
 	for {
-		line, err := readLine(lines)
+		line, err := readLine(w.lines)
 		var r protocol.Reply
 		if err == nil {
 			err = json.Unmarshal(line, &r)
 		}
 		if err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, os.ErrClosed) {
-				w.kill(fmt.Errorf("it wrote what is no reply: %w", err))
-			}
-			_, _ = io.Copy(io.Discard, lines) // a full pipe would keep it alive
+			w.unread(err)
+			_, _ = io.Copy(io.Discard, w.lines) // a full pipe would keep it alive
 			return
 		}
 		if r.Ask != nil {
@@ -243,6 +251,53 @@ func (w *worker) read() {
 		w.mu.Unlock()
 		if answer != nil {
 			answer <- r
+		}
+	}
+}
+
+// unread ends a worker that spoke nonsense. One that ended is gone by itself.
+func (w *worker) unread(err error) {
+	if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, os.ErrClosed) {
+		w.kill(fmt.Errorf("it wrote what is no reply: %w", err))
+	}
+}
+
+// converse sends a request and reads the reply itself, of a worker that answers one request after the other: no goroutine has to wake another one,
+// which takes as long as a short step. When ctx is done before, the worker is killed. ok is false where it ended without a reply.
+func (w *worker) converse(ctx context.Context, request protocol.Request) (reply protocol.Reply, ok bool, err error) {
+	line, err := json.Marshal(request)
+	if err != nil { // arguments that are no JSON
+		return protocol.Reply{ID: request.ID, Error: "the arguments cannot be sent: " + err.Error()}, true, nil
+	}
+	end := func() {
+		w.kill(fmt.Errorf("%s did not end in time", strings.TrimPrefix(request.Op, "env_")))
+		if late, has := w.process.Stdout().(interface{ SetReadDeadline(time.Time) error }); has {
+			_ = late.SetReadDeadline(time.Now().Add(grace)) // where the kernel does not end it
+		}
+	}
+	select {
+	case w.turn <- struct{}{}:
+	case <-w.gone:
+		return reply, false, nil
+	case <-ctx.Done():
+		end()
+		return reply, false, ctx.Err()
+	}
+	defer func() { <-w.turn }()
+	defer context.AfterFunc(ctx, end)()
+	w.write(line)
+	for {
+		line, err := readLine(w.lines)
+		if err == nil {
+			reply = protocol.Reply{}
+			err = json.Unmarshal(line, &reply)
+		}
+		if err != nil {
+			w.unread(err)
+			return protocol.Reply{}, false, ctx.Err()
+		}
+		if reply.ID == request.ID {
+			return reply, true, nil
 		}
 	}
 }
