@@ -16,19 +16,28 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agentfly/agentfly/internal/procgroup"
 	"github.com/agentfly/agentfly/sandbox"
 )
 
 // Container says in which container a worker runs. The image needs a Python and nothing of AgentFly: the worker's text comes over the protocol.
 type Container struct {
-	Image   string   // that is on this machine already: nothing is fetched
-	Engine  string   // podman or docker; "" is the first of them on PATH
+	Image   string   // that is on this machine already: nothing is fetched. Of apptainer a .sif file, or a folder that holds a root file system
+	Engine  string   // podman, docker or apptainer; "" is apptainer for an image that is a path, otherwise the first of the others on PATH
 	Network bool     // with the engine's network; without it the container has none
-	Options []string // further options of the engine's command run, such as --memory=2g
+	Options []string // further options of the engine's command run, or exec of apptainer, such as --memory=2g
 	Lock    string   // a folder that is there as long as this process, of sandbox.TempFolder: containers whose folder is gone are orphans
 }
 
-var engines = []string{"podman", "docker"}
+const apptainer = "apptainer"
+
+var engines = []string{"podman", "docker", apptainer}
+
+// OfPath says whether the image is a file or a folder, which apptainer runs, and no name.
+func (c Container) OfPath() bool {
+	named := strings.HasPrefix(c.Image, "/") || strings.HasPrefix(c.Image, "./") || strings.HasPrefix(c.Image, "../") || strings.HasSuffix(c.Image, ".sif")
+	return c.Engine == apptainer || c.Engine == "" && named
+}
 
 const (
 	lockLabel = "agentfly.lock"
@@ -38,8 +47,8 @@ const (
 	removeTime = 5 * time.Second
 )
 
-// packages are the engines' names in Debian.
-var packages = map[string]string{"podman": "podman", "docker": "docker.io"}
+// packages say how the engines are installed.
+var packages = map[string]string{"podman": "apt-get install podman", "docker": "apt-get install docker.io", apptainer: "see apptainer.org/docs/admin"}
 
 // here names this machine, its start, and the file system that this process sees: a lock's path says nothing elsewhere.
 func here() string {
@@ -54,16 +63,25 @@ func (c Container) find(ctx context.Context) (engine string, err error) {
 	if c.Engine != "" && !slices.Contains(engines, c.Engine) {
 		return "", fmt.Errorf("there is no container engine %q; allowed: %s", c.Engine, strings.Join(engines, ", "))
 	}
-	for _, name := range engines {
-		if c.Engine != "" && c.Engine != name {
-			continue
-		}
+	wanted := engines[:2]
+	if c.Engine != "" {
+		wanted = []string{c.Engine}
+	} else if c.OfPath() {
+		wanted = engines[2:]
+	}
+	for _, name := range wanted {
 		if engine, err = exec.LookPath(name); err == nil {
 			break
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("the container engine %s is not on PATH; install it: apt-get install %s", cmp.Or(c.Engine, strings.Join(engines, " or ")), packages[cmp.Or(c.Engine, engines[0])])
+		return "", fmt.Errorf("the container engine %s is not on PATH; install it: %s", strings.Join(wanted, " or "), packages[wanted[0]])
+	}
+	if wanted[0] == apptainer {
+		if _, err := os.Stat(c.Image); err != nil {
+			return "", fmt.Errorf("the image %q is not on this machine; it is a .sif file or a folder with a root file system: apptainer pull %s docker://NAME makes one", c.Image, c.Image)
+		}
+		return engine, nil
 	}
 	if _, err := ask(ctx, engine, "image", "inspect", "--format", "{{.Id}}", c.Image); err != nil {
 		return "", fmt.Errorf("the image %q is not on this machine (%w); fetch it first: %s pull %s", c.Image, err, engine, c.Image)
@@ -90,6 +108,9 @@ func containerLaunch(ctx context.Context, c Container, folder string, o Options)
 	if err != nil {
 		return launch{}, err
 	}
+	if filepath.Base(engine) == apptainer {
+		return apptainerLaunch(c, engine, folder, o)
+	}
 	lock, err := filepath.Abs(c.Lock)
 	if err != nil {
 		return launch{}, err
@@ -110,6 +131,26 @@ func containerLaunch(ctx context.Context, c Container, folder string, o Options)
 	return l, err
 }
 
+// apptainerLaunch is a worker in a container of apptainer, which has no daemon: its processes are this machine's, and end as a plain worker's do.
+func apptainerLaunch(c Container, engine, folder string, o Options) (l launch, err error) {
+	args := []string{"exec", "--userns", "--containall"} // no rights, and none of this machine's files, processes and variables
+	if !c.Network {
+		args = append(args, "--net", "--network=none")
+	}
+	if folder != "" {
+		args = append(args, "--bind="+folder+":"+folder+":ro")
+	}
+	l = launch{
+		args: []string{cmp.Or(o.Interpreter, "python3"), "-c", bootstrap}, memory: o.Memory,
+		container: &containerCommand{engine: engine, args: append(args, c.Options...), image: c.Image},
+	}
+	l.first, err = hello(o, nil)
+	return l, err
+}
+
+// apptainerVariables is how names of variables begin that apptainer hands on.
+const apptainerVariables = "APPTAINERENV_"
+
 // containerCommand is what starts a container, up to its name and the program in it.
 type containerCommand struct {
 	engine, image string
@@ -123,6 +164,13 @@ type containerProcess struct {
 }
 
 func (c *containerCommand) start(args, env []string) (sandbox.Process, error) {
+	if filepath.Base(c.engine) == apptainer {
+		var given []string
+		for _, one := range env {
+			given = append(given, apptainerVariables+one)
+		}
+		return startPlain(slices.Concat([]string{c.engine}, c.args, []string{c.image}, args), given, apptainerVariables)
+	}
 	random := make([]byte, 8)
 	_, _ = rand.Read(random) // it does not fail
 	name := "agentfly-" + hex.EncodeToString(random)
@@ -131,7 +179,7 @@ func (c *containerCommand) start(args, env []string) (sandbox.Process, error) {
 	for _, one := range env {
 		all = append(all, "--env="+one)
 	}
-	client, err := startPlain(append(append(all, c.image), args...), nil)
+	client, err := startPlain(append(append(all, c.image), args...), nil, "")
 	if err != nil {
 		return nil, err
 	}
@@ -162,6 +210,9 @@ func (c Container) RemoveOrphans(ctx context.Context) (removed []string, err err
 	engine, err := c.find(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if filepath.Base(engine) == apptainer {
+		return procgroup.Collect(), nil
 	}
 	sandbox.RemoveStale() // the folders by which orphans are known
 	out, err := ask(ctx, engine, "ps", "--all", "--quiet", "--filter=label="+hostLabel+"="+here())

@@ -9,7 +9,7 @@ import (
 	"github.com/agentfly/agentfly/sandbox"
 )
 
-func startPlain(_, _ []string) (sandbox.Process, error) {
+func startPlain(_, _ []string, _ string) (sandbox.Process, error) {
 	return nil, errors.New("python: workers need a Unix system")
 }
 

@@ -41,7 +41,9 @@ func writeNow(pipe syscall.RawConn, line []byte) bool {
 	return err == nil && n == len(line)
 }
 
-func startPlain(args, env []string) (*plainProcess, error) {
+// startPlain starts args with the variables env beside this process's own. What it starts has the mark, also under prefix and its name, if any: for a
+// program that hands on no others.
+func startPlain(args, env []string, prefix string) (*plainProcess, error) {
 	p := &plainProcess{}
 	var theirs []*os.File
 	pipe := func(write bool) (ours *os.File, err error) {
@@ -64,6 +66,9 @@ func startPlain(args, env []string) (*plainProcess, error) {
 		c.Env = append(os.Environ(), env...)
 		if p.mark = procgroup.Mark(); p.mark != "" {
 			c.Env = append(c.Env, p.mark)
+			if prefix != "" {
+				c.Env = append(c.Env, prefix+p.mark)
+			}
 		}
 		c.Stdin, c.Stdout, c.Stderr = theirs[0], theirs[1], theirs[2]
 		c.ExtraFiles = theirs[3:]

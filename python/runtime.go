@@ -214,7 +214,7 @@ func (l launch) start(ctx context.Context) (sandbox.Process, error) {
 		return l.container.start(l.args, l.env)
 	}
 	if l.box == nil {
-		return startPlain(l.args, l.env)
+		return startPlain(l.args, l.env, "")
 	}
 	const years = 10 * 365 * 24 * time.Hour // a worker lives as long as the job
 	limits := sandbox.Defaults

@@ -32,7 +32,11 @@ const orphans = "PYENV_TEST_ORPHANS"
 func TestMain(m *testing.M) {
 	switch os.Getenv(orphans) {
 	case "":
-		os.Exit(m.Run())
+		code := m.Run()
+		if folder, err := testFolder(); err == nil {
+			_ = os.RemoveAll(folder) // it holds nothing
+		}
+		os.Exit(code)
 	case "all":
 		holdAll()
 	case "container":

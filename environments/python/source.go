@@ -58,12 +58,12 @@ type Worker struct {
 	Container *Container `json:"container"` // in place of this machine's Python
 }
 
-// Container says in which container of podman or docker a worker runs.
+// Container says in which container of podman, docker or apptainer a worker runs.
 type Container struct {
-	Image   string   `json:"image"`   // one that is on this machine, with a Python 3.8 or newer
-	Engine  string   `json:"engine"`  // podman or docker; default the first that is on PATH
+	Image   string   `json:"image"`   // one that is on this machine, with a Python 3.8 or newer: a name, or a path of apptainer's
+	Engine  string   `json:"engine"`  // podman, docker or apptainer; default apptainer for a path, otherwise the first of the others that is on PATH
 	Network bool     `json:"network"` // true: the engine's network; default none
-	Options []string `json:"options"` // further options of the engine's command run, such as --memory=2g
+	Options []string `json:"options"` // further options of the engine's command run (of apptainer exec), such as --memory=2g
 }
 
 var protocols = []string{"auto", "gymnasium", "gym", "textarena", "skyrl_gym", "trl", "openenv", "agentfly"}
@@ -190,6 +190,9 @@ func New(ctx context.Context, r *resources.Resources, o Options) (environments.S
 			return nil, errors.New("container and sandboxed are both given; leave one of them out")
 		}
 		po.Container = &python.Container{Image: c.Image, Engine: c.Engine, Network: c.Network, Options: c.Options}
+		if po.Container.OfPath() {
+			po.Container.Image = r.Resolve(c.Image)
+		}
 	}
 	if o.Worker.Sandboxed {
 		box, err := r.Sandbox(ctx)
