@@ -170,6 +170,11 @@ af_error *af_group_all_reduce(af_group *g, float *data, int64_t n);
 af_error *af_group_reduce_scatter(af_group *g, float *data, int64_t n);
 /* data [n]: the shards of every rank go to all */
 af_error *af_group_all_gather(af_group *g, float *data, int64_t n);
+/* bytes received since the start by reduce-scatters, by all-gathers and by everything else; seconds in which one of the
+ * first two was going on, and seconds of them in which this rank did nothing but wait. Of CUDA tensors the
+ * seconds mean nothing */
+typedef struct { int64_t sums, gathers, rest; double busy, waited; } af_traffic;
+void af_group_traffic(const af_group *g, af_traffic *out);
 /* tells the other ranks that this one fails and why */
 void af_group_fail(af_group *g, const char *why);
 /* the model's parameters become those of rank 0; af_model_changed is implied */
@@ -201,14 +206,32 @@ void af_nccl_free(af_nccl *g);   /* steals; NULL is allowed. Leaves the group wi
 /* ---- optimizer: AdamW (decoupled weight decay; norms, biases and embeddings are decayed too, as torch.optim.AdamW) ---- */
 typedef struct af_optimizer af_optimizer;
 typedef struct { double beta1, beta2, eps, weight_decay; } af_adamw_config;
-/* g NULL: this process alone. Otherwise every rank makes one and holds the state of its share of the parameters; step
- * and get_state are collectives: all ranks call them alike. */
-af_error *af_optimizer_new(af_model *m, const af_adamw_config *c, af_group *g, af_optimizer **out);
+/* What the ranks hold and when they talk.
+ *   AF_ZERO1: the moments are spread over the ranks; gradients are summed, and parameters gathered, within step.
+ *   AF_FSDP: gradients are summed part by part while the backward after expect goes on; parameters are gathered
+ *            in the background, part by part, and waited for by the forward that reads them. Of a model that computes in
+ *            bfloat16 the float32 parameters are spread too, and it is bfloat16 that is gathered; rank 0's are whole
+ *            until spread, those of the others not. */
+enum { AF_ZERO1 = 0, AF_FSDP = 1 };
+/* g NULL: this process alone, which spreads nothing. Otherwise every rank makes one and holds the state of its share of the
+ * parameters; step, get_state, send, gather and share are collectives: all ranks call them alike. */
+af_error *af_optimizer_new(af_model *m, const af_adamw_config *c, af_group *g, int shard, af_optimizer **out);
+/* the next backward is the last before step */
+af_error *af_optimizer_expect(af_optimizer *o);
+/* Starts the sums that no backward has started. Each rank calls it once before step, whether its backwards failed or not. */
+af_error *af_optimizer_send(af_optimizer *o);
+/* rank 0 gets the float32 parameters whole, until the next spread; they are not renewed by step */
+af_error *af_optimizer_gather(af_optimizer *o);
+/* rank 0 frees what gather brought it; the others have nothing to free */
+af_error *af_optimizer_spread(af_optimizer *o);
+/* the parameters of all ranks become those of rank 0, where they are whole; af_model_changed is implied */
+af_error *af_optimizer_share(af_optimizer *o);
 void af_optimizer_free(af_optimizer *o);
 /* Gradients are summed over the ranks. Global L2 norm of all gradients -> *norm. If it is not finite: AF_ERR_NONFINITE, gradients are dropped and nothing
  * else changes. Otherwise gradients are scaled by min(1, max_norm/(norm+1e-6)) (max_norm 0: no clipping), one AdamW step
  * with lr is taken, gradients are cleared, af_model_changed is implied. */
 af_error *af_optimizer_step(af_optimizer *o, double lr, double max_norm, double *norm);
+/* drops the gradients, and what is under way of their sums */
 af_error *af_optimizer_zero_grad(af_optimizer *o);
 /* state of one parameter: which 0 = exp_avg, 1 = exp_avg_sq; [n] float32. set keeps what this rank holds of it */
 af_error *af_optimizer_get_state(af_optimizer *o, const char *name, int which, float *out, int64_t n);

@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 )
 
@@ -24,6 +25,7 @@ import (
 // late, gone or failed; from then on the group refuses everything. Methods exclude each other.
 type Group struct {
 	rank, world int
+	sharding    Sharding
 	mu          sync.Mutex
 	ptr         *C.af_group // nil when closed
 	cleanup     runtime.Cleanup
@@ -48,7 +50,7 @@ func NewGroup(c GroupConfig) (*Group, error) {
 		rank: C.int(c.Rank), world: C.int(c.World), address: address, port: C.int(c.Port), serve: flag(c.Serve), prefix: prefix,
 		device: C.int(device), timeout_ms: C.int64_t(c.Timeout.Milliseconds()),
 	}
-	g := &Group{rank: c.Rank, world: c.World}
+	g := &Group{rank: c.Rank, world: c.World, sharding: c.Sharding}
 	if err := toError("ranks", C.af_group_new(&raw, &g.ptr)); err != nil {
 		return nil, err
 	}
@@ -154,8 +156,8 @@ func (g *Group) AllReduce(values []float32) error {
 	})
 }
 
-// ReduceScatter makes the own shards of values their sums over the ranks; what the other ranks own is undefined then. A
-// rank's shards are an equal share, a multiple of 16, in the order of the ranks; the rest at the end is rank 0's.
+// ReduceScatter makes the own shard of values its sum over the ranks; what the other ranks own is undefined then. A
+// rank's shard is an equal share, a multiple of 16, in the order of the ranks; the last rank has the rest too.
 func (g *Group) ReduceScatter(values []float32) error {
 	return g.floats("reduce-scatter", values, func(p *C.af_group, v *C.float, n C.int64_t) *C.af_error {
 		return C.af_group_reduce_scatter(p, v, n)
@@ -185,6 +187,20 @@ func (g *Group) BroadcastModel(m *Model) error {
 			return toError("broadcast model", C.af_model_broadcast(model, p))
 		})
 	})
+}
+
+// Traffic counts since the group was made; zero for a closed one.
+func (g *Group) Traffic() (t Traffic) {
+	_ = g.with("traffic", func(p *C.af_group) error {
+		var raw C.af_traffic
+		C.af_group_traffic(p, &raw)
+		t = Traffic{
+			int64(raw.sums), int64(raw.gathers), int64(raw.rest),
+			time.Duration(float64(raw.busy) * float64(time.Second)), time.Duration(float64(raw.waited) * float64(time.Second)),
+		}
+		return nil
+	})
+	return t
 }
 
 // Fail tells the other ranks that this one fails and why; they end when they next wait for it.

@@ -19,12 +19,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/wangkuiyi/gotorch"
 )
 
 // The scenarios that a rank of a test can play, each in a process of its own. What it prints the test compares.
 var scenarios = map[string]func(g *Group) error{
 	"collectives": playCollectives, "shards": playShards, "dies": playDies, "stops": playStops, "fails": playFails,
-	"missing": func(*Group) error { return nil }, "patient": playPatient, "pipes": playPipes,
+	"missing": func(*Group) error { return nil }, "patient": playPatient, "pipes": playPipes, "overlap": playOverlap,
+	"late sum": playLateSum, "twice": playTwice,
 }
 
 // TestRank is not a test of its own: runRanks starts the test binary with it.
@@ -40,6 +42,9 @@ func TestRank(t *testing.T) {
 	c.Timeout = 2 * time.Second
 	if d, err := time.ParseDuration(os.Getenv("AGENTFLY_TEST_TIMEOUT")); err == nil {
 		c.Timeout = d
+	}
+	if os.Getenv("AGENTFLY_TEST_SHARDING") == "fsdp" {
+		c.Sharding = FSDP
 	}
 	g, err := NewGroup(c)
 	if err == nil {
@@ -142,7 +147,7 @@ func playCollectives(g *Group) error {
 	own := g.Rank() * 32
 	fmt.Println("shard", values[own], values[own+31])
 	for i := range values {
-		if i < own || i >= own+32 && (g.Rank() != 0 || i < 32*g.World()) {
+		if i < own || i >= own+32 && g.Rank() != g.World()-1 {
 			values[i] = -1
 		}
 	}
@@ -155,6 +160,14 @@ func playCollectives(g *Group) error {
 		}
 	}
 	fmt.Println("gathered")
+	few := []float32{1, 2, 3} // fewer than a chunk each: all of it is the last rank's
+	if err := g.ReduceScatter(few); err != nil {
+		return err
+	}
+	if err := g.AllGather(few); err != nil {
+		return err
+	}
+	fmt.Println("few", few)
 	return g.Barrier()
 }
 
@@ -172,6 +185,7 @@ func TestCollectives(t *testing.T) {
 			factor := world * (world + 1) / 2
 			require.Contains(t, out, fmt.Sprintf("shard %d %d\n", 32*r*factor, (32*r+31)*factor))
 			require.Contains(t, out, "gathered\n")
+			require.Contains(t, out, fmt.Sprintf("few [%d %d %d]\n", world, 2*world, 3*world))
 			require.Empty(t, errorLine(out))
 		}
 	}
@@ -179,11 +193,20 @@ func TestCollectives(t *testing.T) {
 
 // playShards steps a model with different gradients on each rank and prints what must agree.
 func playShards(g *Group) error {
-	m, err := NewModel(ModelConfig{VocabSize: 11, HiddenSize: 8, IntermediateSize: 12, NumLayers: 1, NumHeads: 2, NumKVHeads: 1, HeadDim: 4, RMSNormEps: 1e-5, InvFreq: []float32{1, 0.1}}, "cpu")
+	m, err := NewModel(ModelConfig{VocabSize: 11, HiddenSize: 8, IntermediateSize: 12, NumLayers: 3, NumHeads: 2, NumKVHeads: 1, HeadDim: 4, RMSNormEps: 1e-5, InvFreq: []float32{1, 0.1}}, "cpu")
 	if err != nil {
 		return err
 	}
 	defer m.Close()
+	if err := m.AddValueHead(); err != nil {
+		return err
+	}
+	half := os.Getenv("AGENTFLY_TEST_DTYPE") == "bfloat16"
+	if half {
+		if err := m.SetDType(BF16); err != nil {
+			return err
+		}
+	}
 	if err := m.Init(uint64(g.Rank()+1), 0.3); err != nil { // different: rank 0's count
 		return err
 	}
@@ -196,10 +219,19 @@ func playShards(g *Group) error {
 	}
 	defer o.Close()
 	for step := range 3 {
-		for _, ids := range share(g) {
+		own := share(g, step)
+		for i, ids := range own {
+			if i == len(own)-1 {
+				if err := o.ExpectLast(); err != nil {
+					return err
+				}
+			}
 			if err := accumulate(m, ids); err != nil {
 				return err
 			}
+		}
+		if err := o.Send(); err != nil {
+			return err
 		}
 		norm, err := o.Step(0.01, 0.5)
 		if err != nil {
@@ -207,12 +239,21 @@ func playShards(g *Group) error {
 		}
 		fmt.Printf("norm %d %.9e\n", step, norm)
 	}
-	for _, p := range m.Parameters() {
+	if err := o.Gather(); err != nil {
+		return err
+	}
+	for _, p := range m.Trained() {
 		values, err := m.Parameter(p.Name)
-		if err != nil {
+		switch {
+		case half && g.sharding == FSDP && g.Rank() > 0:
+			if err == nil || !strings.Contains(err.Error(), "the parameters are spread over the ranks; gather them first") {
+				return fmt.Errorf("a rank that has no parameters gives some: %w", err)
+			}
+		case err != nil:
 			return err
+		default:
+			fmt.Printf("parameter %s %s\n", p.Name, encode(values))
 		}
-		fmt.Printf("parameter %s %s\n", p.Name, encode(values))
 		for _, which := range []Moment{ExpAvg, ExpAvgSq} {
 			if values, err = o.State(p.Name, which); err != nil {
 				return err
@@ -233,12 +274,12 @@ func playShards(g *Group) error {
 	return nil
 }
 
-// share is the sequences of a rank; over all ranks they are always the same.
-func share(g *Group) [][]int32 {
+// share is the sequences of a rank; over all ranks they are always the same. In the second step rank 0 has them all.
+func share(g *Group, step int) [][]int32 {
 	all := [][]int32{{1, 2, 3, 4, 5}, {6, 7, 8}, {9, 10, 1, 3}, {2, 2, 4, 4, 6, 6}, {5, 3, 1}}
 	var own [][]int32
 	for i, ids := range all {
-		if i%g.World() == g.Rank() {
+		if owner := i % g.World(); owner == g.Rank() && step != 1 || g.Rank() == 0 && step == 1 {
 			own = append(own, ids)
 		}
 	}
@@ -246,7 +287,7 @@ func share(g *Group) [][]int32 {
 }
 
 func accumulate(m *Model, ids []int32) error {
-	out, err := m.Forward(plain(ids, 1), ForwardOptions{Grad: true})
+	out, err := m.Forward(plain(ids, 1), ForwardOptions{Grad: true, Values: true})
 	if err != nil {
 		return err
 	}
@@ -265,7 +306,14 @@ func accumulate(m *Model, ids []int32) error {
 		return err
 	}
 	defer CloseTensor(loss)
-	return Backward(loss)
+	value, err := MaskedSum(out.Values, w)
+	if err != nil {
+		return err
+	}
+	defer CloseTensor(value)
+	sum := gotorch.Add(loss, value, 1)
+	defer CloseTensor(sum)
+	return Backward(sum)
 }
 
 func encode(values []float32) string {
@@ -301,10 +349,12 @@ func records(out string) map[string]string {
 	return m
 }
 
+const shardRecords = 3 + 3*(3+3*9+2) // norms; parameters with two moments each
+
 // Steps of two and of three processes are those of one within float noise, and the ranks end with the same bits.
 func TestShardedSteps(t *testing.T) {
 	one := records(startRanks(t, "shards", 1)[0].wait(t))
-	require.Len(t, one, 3+3*12) // norms; parameters with two moments each
+	require.Len(t, one, shardRecords)
 	for _, world := range []int{2, 3} {
 		var first map[string]string
 		for r, p := range startRanks(t, "shards", world) {
@@ -331,6 +381,29 @@ func TestShardedSteps(t *testing.T) {
 					difference += (a[i] - b[i]) * (a[i] - b[i])
 				}
 				require.LessOrEqual(t, math.Sqrt(difference), 2e-6*math.Sqrt(square), name)
+			}
+		}
+	}
+}
+
+// FSDP gives ZeRO-1's bits, in both types: norms, parameters and moments, also of a rank that has nothing to compute.
+func TestShardedStepsOverlap(t *testing.T) {
+	for _, dtype := range []string{"float32", "bfloat16"} {
+		t.Setenv("AGENTFLY_TEST_DTYPE", dtype)
+		for _, world := range []int{2, 3} {
+			t.Setenv("AGENTFLY_TEST_SHARDING", "zero1")
+			want := records(startRanks(t, "shards", world)[0].wait(t))
+			require.Len(t, want, shardRecords)
+			t.Setenv("AGENTFLY_TEST_SHARDING", "fsdp")
+			for r, p := range startRanks(t, "shards", world) {
+				out := p.wait(t)
+				require.Empty(t, errorLine(out))
+				got := records(out)
+				if dtype == "float32" || r == 0 {
+					require.Equal(t, want, got, "rank %d of %d, %s", r, world, dtype)
+				} else {
+					require.Len(t, got, shardRecords-(shardRecords-3)/3, "no parameters")
+				}
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package cgo
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -17,6 +18,37 @@ type GroupConfig struct {
 	Prefix      string        // of the group's keys in the store
 	Device      string        // of the tensors: "cpu", "cuda", "cuda:N"
 	Timeout     time.Duration // how long a rank may keep the others waiting, > 0
+	Sharding    Sharding      // of the optimizers that use the group
+}
+
+// Sharding says what of a model's training state is spread over the ranks, and when they exchange it.
+type Sharding int
+
+// The values are those of af.h. Gradients are whole on every rank until they are summed, since micro-batches add to them.
+const (
+	// ZeRO1 spreads AdamW's moments. Gradients are summed and parameters gathered within [Optimizer.Step].
+	ZeRO1 Sharding = iota
+	// FSDP sums gradients layer by layer while the step's last backward goes on, and gathers parameters layer by layer while the
+	// next forward does. Of a model that computes in bfloat16 the float32 parameters are spread too, and the rounded ones gathered.
+	FSDP
+)
+
+// Shardings are the names of the values in a job.
+var Shardings = [...]string{ZeRO1: "zero1", FSDP: "fsdp"}
+
+// ShardingOf is the value of that name; ZeRO1 where none has it.
+func ShardingOf(name string) Sharding { return Sharding(max(0, slices.Index(Shardings[:], name))) }
+
+// Traffic is what this rank has received from the others, and how long its collectives took; those of CUDA tensors have no times.
+type Traffic struct {
+	Sums, Gathers, Rest int64         // bytes: reduce-scatters, all-gathers, everything else
+	Busy                time.Duration // in which a reduce-scatter or an all-gather was going on
+	Waited              time.Duration // of it in which this rank did nothing but wait for one
+}
+
+// Since is what came after an earlier reading.
+func (t Traffic) Since(before Traffic) Traffic {
+	return Traffic{t.Sums - before.Sums, t.Gathers - before.Gathers, t.Rest - before.Rest, t.Busy - before.Busy, t.Waited - before.Waited}
 }
 
 // GroupFromEnv reads the variables that torchrun sets: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. ok is

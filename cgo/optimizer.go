@@ -16,7 +16,8 @@ import (
 )
 
 // Optimizer is AdamW over all parameters of one model; its calls take the model's lock. With a group every rank holds
-// the state of its share of the parameters, and Step and State are collectives: all ranks call them alike.
+// the state of its share of the parameters, and Step, State, Send, Gather and Share are collectives: all ranks call them
+// alike. ExpectLast, Send, Gather and Spread do nothing where the group's [Sharding] has no use for them.
 type Optimizer struct {
 	model   *Model
 	group   *Group
@@ -31,7 +32,11 @@ func NewOptimizer(m *Model, c AdamWConfig, g *Group) (*Optimizer, error) {
 	raw := C.af_adamw_config{beta1: C.double(c.Beta1), beta2: C.double(c.Beta2), eps: C.double(c.Eps), weight_decay: C.double(c.WeightDecay)}
 	err := m.handle.with("optimizer", func(p *C.af_model) error {
 		return g.with("optimizer", func(group *C.af_group) error {
-			return toError("optimizer", C.af_optimizer_new(p, &raw, group, &o.ptr))
+			sharding := ZeRO1
+			if g != nil {
+				sharding = g.sharding
+			}
+			return toError("optimizer", C.af_optimizer_new(p, &raw, group, C.int(sharding), &o.ptr))
 		})
 	})
 	if err != nil {
@@ -78,6 +83,32 @@ func (o *Optimizer) Step(lr, maxNorm float64) (norm float64, err error) {
 		return toError("step", C.af_optimizer_step(p, C.double(lr), C.double(maxNorm), &n))
 	})
 	return float64(n), err
+}
+
+// ExpectLast tells that the next [Backward] is the last before Step: its gradients go to the other ranks layer by layer.
+func (o *Optimizer) ExpectLast() error {
+	return o.with("expect last", func(p *C.af_optimizer) error { return toError("expect last", C.af_optimizer_expect(p)) })
+}
+
+// Send starts to sum the gradients that no backward has sent. Every rank calls it once before Step, also where it has nothing to
+// compute or its backward failed: the ranks must start the same sums. ZeroGrad drops them.
+func (o *Optimizer) Send() error {
+	return o.collective("send", func(p *C.af_optimizer) error { return toError("send", C.af_optimizer_send(p)) })
+}
+
+// Gather makes rank 0's float32 parameters whole, until Spread; Step does not renew them. They are whole at first, too.
+func (o *Optimizer) Gather() error {
+	return o.collective("gather", func(p *C.af_optimizer) error { return toError("gather", C.af_optimizer_gather(p)) })
+}
+
+// Spread frees the parameters that are whole; nobody may read them until Gather.
+func (o *Optimizer) Spread() error {
+	return o.with("spread", func(p *C.af_optimizer) error { return toError("spread", C.af_optimizer_spread(p)) })
+}
+
+// Share gives every rank the parameters of rank 0's model, which are whole there.
+func (o *Optimizer) Share() error {
+	return o.collective("share", func(p *C.af_optimizer) error { return toError("share", C.af_optimizer_share(p)) })
 }
 
 // ZeroGrad drops the gradients.

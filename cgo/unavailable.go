@@ -67,6 +67,11 @@ func NewOptimizer(*Model, AdamWConfig, *Group) (*Optimizer, error) { return nil,
 
 func (o *Optimizer) Close() error                              { return nil }
 func (o *Optimizer) Step(lr, maxNorm float64) (float64, error) { return 0, ErrUnavailable }
+func (o *Optimizer) ExpectLast() error                         { return ErrUnavailable }
+func (o *Optimizer) Send() error                               { return ErrUnavailable }
+func (o *Optimizer) Gather() error                             { return ErrUnavailable }
+func (o *Optimizer) Spread() error                             { return ErrUnavailable }
+func (o *Optimizer) Share() error                              { return ErrUnavailable }
 func (o *Optimizer) ZeroGrad() error                           { return ErrUnavailable }
 func (o *Optimizer) State(string, Moment) ([]float32, error)   { return nil, ErrUnavailable }
 func (o *Optimizer) SetState(string, Moment, []float32) error  { return ErrUnavailable }
@@ -84,6 +89,7 @@ func (g *Group) Gather([]byte) ([][]byte, error)       { return nil, ErrUnavaila
 func (g *Group) AllReduce([]float32) error             { return ErrUnavailable }
 func (g *Group) ReduceScatter([]float32) error         { return ErrUnavailable }
 func (g *Group) AllGather([]float32) error             { return ErrUnavailable }
+func (g *Group) Traffic() Traffic                      { return Traffic{} }
 func (g *Group) BroadcastModel(*Model) error           { return ErrUnavailable }
 func (g *Group) Fail(string)                           {}
 

@@ -119,6 +119,7 @@ func room(ctx context.Context, j *job.Job, a *algorithms.Algorithm, ranks, here 
 func memorySetting(j *job.Job, a *algorithms.Algorithm, ranks int) (s memory.Setting, err error) {
 	s = memory.Setting{
 		BFloat16: j.Model.DType == "bfloat16", Critic: a.HasCritic(), Reference: a.NeedsReference(), Checkpoint: j.Trainer.Checkpointing, Ranks: ranks,
+		Sharding: cgo.ShardingOf(j.Trainer.Shard),
 		CUDA: j.Device == "cuda" || j.Device == "auto" && cgo.CUDADevices() > 0, Threads: runtime.NumCPU(), Saves: true,
 	}
 	if s.Model, err = configOf(j); err != nil {

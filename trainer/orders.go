@@ -28,6 +28,7 @@ type order struct {
 	Kind   string // step, weights, state, set state, steps, release
 	Batch  Batch
 	Rates  Schedule // of the optimizer steps that follow: rank 0's, whatever the others were made with
+	Shared bool     // see Trainer.shared: rank 0's holds on all
 	Zero   []place  // turns of Batch whose reward is 0, which gob makes nil
 	Name   string   // of a parameter
 	Moment cgo.Moment
@@ -94,11 +95,11 @@ func (t *Trainer) Follow(ctx context.Context) error {
 func (t *Trainer) obey(ctx context.Context, o order) error {
 	switch o.Kind {
 	case "step":
-		t.config.Schedule = o.Rates
+		t.config.Schedule, t.shared = o.Rates, o.Shared
 		_, err := t.Step(ctx, o.batch())
 		return err
 	case "weights":
-		return t.ranks.group.BroadcastModel(t.model)
+		return t.optimizer.Share()
 	case "state":
 		_, err := t.optimizer.State(o.Name, o.Moment)
 		return err
@@ -119,14 +120,14 @@ func (t *Trainer) Release() error {
 }
 
 // shareWeights gives the other ranks this one's parameters.
-func shareWeights(r ranks, m *cgo.Model) error {
+func shareWeights(r ranks, o *cgo.Optimizer) error {
 	if r.alone() {
 		return nil
 	}
 	if err := r.tell(order{Kind: "weights"}); err != nil {
 		return err
 	}
-	return r.group.BroadcastModel(m)
+	return o.Share()
 }
 
 // shardedState is the optimizer's state, of which each rank has a shard: it is read and written on every rank at once.

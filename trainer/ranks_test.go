@@ -35,6 +35,9 @@ type rankJob struct {
 	Block    string // of the algorithm
 	Critic   bool   // the model has a value head
 	Adapter  bool   // the model has an adapter
+	Sharding cgo.Sharding
+	BFloat16 bool // the model computes in bfloat16
+	Shared   bool // rank 0's parameters are read behind a barrier after every write
 	Cut      bool   // a completion is cut in every step, and such trajectories are left out
 	Seed     uint64 // of the model; other ranks get another one, so that nothing works without rank 0's weights
 	From, To int    // steps
@@ -54,6 +57,7 @@ type rankResult struct {
 	Gradients              map[string][]float32
 	Moments, LoadedMoments []map[string][]float32
 	Metrics                []Metrics
+	Written                []map[string][]float32 // what a reader behind the barrier sees
 	Steps                  int64
 	Err                    string
 	ErrRank                bool
@@ -71,7 +75,7 @@ func TestRankProcess(t *testing.T) {
 	c, ok, err := cgo.GroupFromEnv()
 	require.NoError(t, err)
 	require.True(t, ok)
-	c.Timeout = j.Timeout
+	c.Timeout, c.Sharding = j.Timeout, j.Sharding
 	g, err := cgo.NewGroup(c)
 	require.NoError(t, err)
 	defer g.Close()
@@ -99,7 +103,17 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 	if j.Adapter {
 		require.NoError(t, p.Model.AddAdapter(cgo.AdapterConfig{Rank: 2, Alpha: 8, Targets: []string{"q_proj", "down_proj"}, Seed: seed}))
 	}
+	if j.BFloat16 {
+		require.NoError(t, p.Model.SetDType(cgo.BF16))
+	}
 	config := tinyConfig()
+	if j.Shared && g.Rank() == 0 {
+		config.Barrier = func(ctx context.Context, write func(context.Context) error) error {
+			err := write(ctx)
+			r.Written = append(r.Written, trainedOf(t, p))
+			return err
+		}
+	}
 	config.Reference = FrozenModel{policytest.Make(t, 77).Model} // read only where kl asks for it
 	config.Schedule = Schedule{LearningRate: 1e-2, Kind: "cosine", Warmup: 1, Total: 9}
 	if g.Rank() > 0 { // rank 0's holds on all
@@ -117,7 +131,9 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 	}
 	if g.Rank() > 0 {
 		err := tr.Follow(context.Background())
-		r.Parameters, r.Steps = trainedOf(t, p), tr.Steps()
+		if r.Steps = tr.Steps(); !j.BFloat16 || j.Sharding != cgo.FSDP {
+			r.Parameters = trainedOf(t, p)
+		}
 		return err
 	}
 	if j.Load != "" {
@@ -341,6 +357,40 @@ func TestRanksTakeTheSameSteps(t *testing.T) {
 	}
 }
 
+// FSDP takes ZeRO-1's steps bit for bit: the same sums in the same order, at other times. In bfloat16 rank 0 alone has the float32
+// parameters, between the steps.
+func TestRanksOverlap(t *testing.T) {
+	for name, j := range map[string]rankJob{
+		"several updates": {Block: "{advantage: dr_grpo, epochs: 2, mini_batches: 2, entropy: 0.01}"},
+		"critic":          {Block: "{advantage: gae, kl: {coefficient: 0.1, in: reward}}", Critic: true, BFloat16: true},
+		"adapter":         {Block: "{loss: gspo, epochs: 2}", Adapter: true, BFloat16: true, Shared: true},
+		"bfloat16":        {Block: "{advantage: dr_grpo, epochs: 2, mini_batches: 2}", BFloat16: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j.Kind, j.Seed, j.To = "steps", 4, 3
+			for _, world := range []int{2, 3} {
+				j.Sharding = cgo.ZeRO1
+				want := runRanks(t, j, world)[0]
+				require.Empty(t, want.Err)
+				j.Sharding = cgo.FSDP
+				for _, r := range runRanks(t, j, world) {
+					require.Empty(t, r.Err)
+					require.Equal(t, want.Steps, r.Steps)
+					if !j.BFloat16 || r.Rank == 0 {
+						require.Equal(t, want.Parameters, r.Parameters, "rank %d of %d", r.Rank, world)
+					}
+					if r.Rank == 0 {
+						require.Equal(t, want.Moments, r.Moments)
+						require.Equal(t, want.Metrics, r.Metrics)
+						require.Equal(t, want.Written, r.Written)
+						require.Equal(t, j.Shared, len(r.Written) > 1)
+					}
+				}
+			}
+		})
+	}
+}
+
 // Rank 0 may open a server before it trains, which takes longer than a collective may.
 func TestRanksWaitForRankZeroToBegin(t *testing.T) {
 	for _, r := range runRanks(t, rankJob{Kind: "steps", Seed: 4, To: 1, Timeout: 5 * time.Second, Late: 8 * time.Second}, 2) {
@@ -435,22 +485,55 @@ func TestRanksResume(t *testing.T) {
 	}
 }
 
+// So it is where the float32 parameters are spread, and with ZeRO-1's checkpoints; what is trained beside the base is loaded by the trainer.
+func TestRanksResumeSpread(t *testing.T) {
+	for _, j := range []rankJob{{}, {Adapter: true}} {
+		dir := t.TempDir()
+		j.Kind, j.Seed, j.To, j.BFloat16, j.Sharding = "steps", 9, 4, true, cgo.FSDP
+		whole := runRanks(t, j, 2)[0]
+		j.To, j.Save = 2, dir
+		half := runRanks(t, j, 2)[0]
+		require.Empty(t, half.Err)
+		j.From, j.To, j.Load, j.Save = 2, 4, dir, ""
+		if j.Seed = 1; j.Adapter {
+			j.Seed = 9 // its base is not saved
+		}
+		for _, to := range []int{1, 2, 3} {
+			for _, sharding := range []cgo.Sharding{cgo.ZeRO1, cgo.FSDP} {
+				if j.Sharding = sharding; sharding == cgo.ZeRO1 && to != 2 {
+					continue
+				}
+				r := runRanks(t, j, to)[0]
+				require.Empty(t, r.Err)
+				require.Equal(t, half.Parameters, r.Loaded)
+				require.Equal(t, half.Moments, r.LoadedMoments)
+				if to == 2 {
+					require.Equal(t, whole.Parameters, r.Parameters)
+					require.Equal(t, whole.Moments, r.Moments)
+				}
+			}
+		}
+	}
+}
+
 const ranked = "{advantage: dr_grpo, loss: ranked}"
 
 // An error on one rank is the error of the step on all of them, and names the trajectory whoever computed it.
 func TestAFailureOnOneRankEndsAll(t *testing.T) {
 	for bad, want := range map[string]string{"infinite": "trajectory g1/2: token ", "gradient": "trajectory g1/2: ", "panic": "index out of range", "error": "refuses"} {
-		for _, r := range runRanks(t, rankJob{Kind: "steps", Seed: 6, To: 1, Bad: bad, Block: ranked}, 3) {
-			require.Contains(t, r.Err, want)
-			require.Contains(t, r.Err, "trainer: step 8: optimizer step 1 of 1: ")
-			require.Equal(t, int64(0), r.Steps)
+		for _, sharding := range []cgo.Sharding{cgo.ZeRO1, cgo.FSDP} {
+			for _, r := range runRanks(t, rankJob{Kind: "steps", Seed: 6, To: 1, Bad: bad, Block: ranked, Sharding: sharding, BFloat16: sharding == cgo.FSDP && bad == "error"}, 3) {
+				require.Contains(t, r.Err, want)
+				require.Contains(t, r.Err, "trainer: step 8: optimizer step 1 of 1: ")
+				require.Equal(t, int64(0), r.Steps)
+			}
 		}
 	}
 }
 
 // A rank that is killed or stopped within a step: the others end within the deadline with one line that names it.
 func TestALostRankIsNamed(t *testing.T) {
-	for _, j := range []rankJob{{Kill: 2}, {Stop: 1}} {
+	for _, j := range []rankJob{{Kill: 2}, {Stop: 1}, {Kill: 1, Sharding: cgo.FSDP}, {Stop: 2, Sharding: cgo.FSDP, BFloat16: true}} {
 		j.Kind, j.Seed, j.To, j.Block, j.Timeout = "steps", 6, 1, ranked, 3*time.Second
 		start := time.Now()
 		cmds, out := startRankJob(t, j, 3)

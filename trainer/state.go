@@ -129,7 +129,7 @@ func (t *Trainer) load(dir string) error {
 				return err
 			}
 		}
-		if err := shareWeights(t.ranks, t.model); err != nil {
+		if err := shareWeights(t.ranks, t.optimizer); err != nil {
 			return err
 		}
 	}

@@ -23,7 +23,8 @@ type stepRun struct {
 	loss      algorithms.Loss
 	config    Config
 	ranks     ranks
-	step      int // of the run, from 0
+	step      int  // of the run, from 0
+	shared    bool // rank 0's parameters are read while it steps, behind the barrier
 
 	plan    *plan
 	packing packing
@@ -36,7 +37,7 @@ func newStepRun(t *Trainer, p *plan, step int) *stepRun {
 	counts := &tally{}
 	r := &stepRun{
 		model: t.model, worker: t.worker, optimizer: t.optimizer, algorithm: t.algorithm, loss: t.loss, config: t.config, ranks: t.ranks,
-		step: step, plan: p, packing: packing{p, newShare(t.ranks, p, t.algorithm.MiniBatches), t.config.packOptions(t.config.Temperature)}, tally: counts,
+		step: step, shared: t.shared, plan: p, packing: packing{p, newShare(t.ranks, p, t.algorithm.MiniBatches), t.config.packOptions(t.config.Temperature)}, tally: counts,
 	}
 	r.probe = probe{r.packing, t.model, t.config.Reference}
 	r.rows = rowBuilder{plan: p, algorithm: t.algorithm, tally: counts}
@@ -151,7 +152,7 @@ func (r *stepRun) update(ctx context.Context, mb miniBatch, place int) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			value, err := r.backward(&mb.train[i], mb)
+			value, err := r.backward(&mb.train[i], mb, i == len(mb.train)-1)
 			if err != nil {
 				return err
 			}
@@ -159,6 +160,10 @@ func (r *stepRun) update(ctx context.Context, mb miniBatch, place int) error {
 		}
 		return nil
 	})
+	// also of a rank that has failed, or nothing to compute: the others' backwards have begun to sum
+	if sendErr := r.worker.Do(context.WithoutCancel(ctx), r.optimizer.Send); err == nil {
+		err = sendErr
+	}
 	if loss, err = r.ranks.together(loss, err); err != nil {
 		return err
 	}
@@ -166,7 +171,10 @@ func (r *stepRun) update(ctx context.Context, mb miniBatch, place int) error {
 	write := func(ctx context.Context) error {
 		return r.worker.Do(ctx, func() (err error) {
 			norm, err = r.optimizer.Step(rate, r.config.ClipGrad)
-			return err
+			if err != nil || !r.shared {
+				return err
+			}
+			return r.optimizer.Gather()
 		})
 	}
 	if r.config.Barrier != nil {
@@ -189,8 +197,9 @@ func (r *stepRun) update(ctx context.Context, mb miniBatch, place int) error {
 	return nil
 }
 
-// backward runs one micro-batch of mb through forward, loss and backward and returns its share of the loss.
-func (r *stepRun) backward(micro *MicroBatch, mb miniBatch) (float64, error) {
+// backward runs one micro-batch of mb through forward, loss and backward and returns its share of the loss. last: the optimizer
+// steps next.
+func (r *stepRun) backward(micro *MicroBatch, mb miniBatch, last bool) (float64, error) {
 	defer cgo.Drain() // what a custom loss left to the garbage collector
 	f, err := forward(r.model, &micro.Batch, r.config.Checkpoint, r.plan.values != nil)
 	if err != nil {
@@ -215,16 +224,21 @@ func (r *stepRun) backward(micro *MicroBatch, mb miniBatch) (float64, error) {
 		return 0, r.blame(micro, err)
 	}
 	defer cgo.CloseTensor(total)
-	return r.differentiate(micro, total)
+	return r.differentiate(micro, total, last)
 }
 
-func (r *stepRun) differentiate(mb *MicroBatch, total gotorch.Tensor) (float64, error) {
+func (r *stepRun) differentiate(mb *MicroBatch, total gotorch.Tensor, last bool) (float64, error) {
 	value, err := cgo.Scalar(total)
 	if err != nil {
 		return 0, err
 	}
 	if x := float64(value); math.IsNaN(x) || math.IsInf(x, 0) {
 		return 0, nonFinite{fmt.Errorf("the loss of the micro-batch that begins with trajectory %s is %v", r.plan.items[mb.Rows[0].Item].Name, x)}
+	}
+	if last {
+		if err := r.optimizer.ExpectLast(); err != nil {
+			return 0, err
+		}
 	}
 	if err := cgo.Backward(total); err != nil {
 		return 0, err
@@ -256,7 +270,7 @@ func (r *stepRun) culprit(ctx context.Context, mb miniBatch) string {
 				return err
 			}
 			for i := range batches {
-				if _, err := r.backward(&batches[i], mb); err != nil {
+				if _, err := r.backward(&batches[i], mb, false); err != nil {
 					return err
 				}
 			}

@@ -28,6 +28,7 @@ type Trainer struct {
 	config    Config
 	optimizer *cgo.Optimizer
 	ranks     ranks
+	shared    bool // an engine reads rank 0's parameters at any time but behind the barrier
 
 	base, reference hashOnce // of an adapter's frozen base and of the reference policy
 }
@@ -62,7 +63,7 @@ func NewTrainer(m *cgo.Model, w *cgo.Worker, a *algorithms.Algorithm, c Config) 
 	if err != nil {
 		return nil, fmt.Errorf("trainer: %w", err)
 	}
-	return &Trainer{model: m, worker: w, algorithm: a, loss: loss, config: c, optimizer: o, ranks: ranks}, nil
+	return &Trainer{model: m, worker: w, algorithm: a, loss: loss, config: c, optimizer: o, ranks: ranks, shared: c.Barrier != nil}, nil
 }
 
 // shareModel gives every rank the weights of rank 0, whenever that comes to it: it may have a server to start first, so the
@@ -95,18 +96,41 @@ func (t *Trainer) Step(ctx context.Context, b Batch) (Metrics, error) {
 		return Metrics{}, err
 	}
 	if t.ranks.leads() {
-		if err := t.ranks.tell(stepOrder(b, t.config.Schedule)); err != nil {
+		o := stepOrder(b, t.config.Schedule)
+		o.Shared = t.shared
+		if err := t.ranks.tell(o); err != nil {
 			return Metrics{}, fmt.Errorf("trainer: step %d: %w", b.Step+1, err)
 		}
 	}
 	r := newStepRun(t, p, b.Step)
-	if err := r.run(ctx); err != nil {
-		if cleanup := t.worker.Do(context.WithoutCancel(ctx), t.optimizer.ZeroGrad); cleanup != nil {
-			err = errors.Join(err, cleanup)
-		}
+	if err := t.spread(ctx, r.run); err != nil {
 		return Metrics{}, fmt.Errorf("trainer: step %d: %w", b.Step+1, err)
 	}
 	return finish(p, *r.tally, t.algorithm), nil
+}
+
+// spread calls run while no rank holds more of the parameters than it computes with. Rank 0 has them whole again afterwards, also
+// when run fails, and gradients are dropped then. An engine that shares the parameters keeps them whole meanwhile.
+func (t *Trainer) spread(ctx context.Context, run func(context.Context) error) error {
+	apart := !t.shared && !t.ranks.alone()
+	if apart {
+		if err := t.worker.Do(context.WithoutCancel(ctx), t.optimizer.Spread); err != nil {
+			return err
+		}
+	}
+	err := run(ctx)
+	ctx = context.WithoutCancel(ctx)
+	if err != nil {
+		if cleanup := t.worker.Do(ctx, t.optimizer.ZeroGrad); cleanup != nil {
+			err = errors.Join(err, cleanup)
+		}
+	}
+	if apart {
+		if gathered := t.worker.Do(ctx, t.optimizer.Gather); err == nil || !errors.Is(gathered, cgo.ErrRank) {
+			err = errors.Join(err, gathered)
+		}
+	}
+	return err
 }
 
 // Logprobs computes the trainer's logprobs and entropies of the samples' response tokens at a temperature.

@@ -14,6 +14,7 @@
 #include <cmath>
 
 #include "attend.h"
+#include "exchange.h"
 #include "kernels.h"
 #include "linear.h"
 #include "pool.h"
@@ -343,6 +344,7 @@ af_error* af_cache_step(af_cache* c, const af_step* s, int32_t* sampled, float* 
   return af::guard([&] {
     at::AutoDispatchBelowAutograd below;
     af::check_step(*c, *s);
+    af::settle(*c->model);
     const int threads = at::get_num_threads();  // libtorch's number for the calling thread
     if (c->threads != threads) {
       c->team = std::make_unique<af::Team>(threads);

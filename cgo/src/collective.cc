@@ -4,8 +4,11 @@
 //   Watch   (watch.h) says who is late, gone or failed.
 //   c10d    Gloo for CPU tensors, NCCL for CUDA ones. Its own deadlines are set far away, because all they could say is
 //           that somebody is late.
-//   Ranks   starts an operation, looks at it and at the Watch until it is done or the deadline passes. What is still
+//   Ranks   starts an operation, and looks at it and at the Watch until it is done or the deadline passes. What is still
 //           running when it gives up is leaked with the memory it writes to: the process is about to end.
+//
+// Gloo's reduce-scatter is an all-reduce and a copy, which moves twice the bytes. Ours is an all-to-all: every rank sends
+// each other one its terms of that one's piece, and adds up what it gets, in the order of the ranks.
 #include "collective.h"
 
 #include <c10/util/Logging.h>
@@ -18,6 +21,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "exchange.h"
 #include "nccl.h"
 #include "watch.h"
 
@@ -84,6 +88,40 @@ void quiet() {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = std::max(FLAGS_caffe2_log_level, 2);
 }
 
+// Counts what a rank receives, and the time in which anything goes on. Threads of the backends report to it.
+class Meter {
+ public:
+  void receive(int64_t Traffic::*what, int64_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    total_.*what += bytes;
+  }
+  void begin() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (going_++ == 0) since_ = Clock::now();
+  }
+  void end() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (--going_ == 0) total_.busy += seconds(since_);
+  }
+  void wait(Clock::time_point since) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    total_.waited += seconds(since);
+  }
+  Traffic total() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return total_;
+  }
+
+ private:
+  static double seconds(Clock::time_point since) {
+    return std::chrono::duration<double>(Clock::now() - since).count();
+  }
+  std::mutex mutex_;
+  Traffic total_;
+  int64_t going_ = 0;
+  Clock::time_point since_;
+};
+
 class Ranks : public Group {
  public:
   explicit Ranks(const af_group_config& c)
@@ -124,6 +162,7 @@ class Ranks : public Group {
     c10d::BroadcastOptions o;
     o.rootRank = root;
     o.timeout = kNever;
+    if (root != rank_) meter_->receive(&Traffic::rest, static_cast<int64_t>(t.nbytes()));
     over(t, patient ? root : -1, [&](c10d::Backend& b, const at::Tensor& x) {
       std::vector<at::Tensor> list{x};
       return b.broadcast(list, o);
@@ -132,44 +171,24 @@ class Ranks : public Group {
 
   void all_reduce(const at::Tensor& flat) override {
     begin("all-reduce of " + std::to_string(flat.numel()));
+    meter_->receive(&Traffic::rest, 2 * (world_ - 1) * static_cast<int64_t>(flat.nbytes()) / world_);  // Gloo's ring
     sum(flat);
   }
 
-  void reduce_scatter(const at::Tensor& flat) override {
-    begin("reduce-scatter of " + std::to_string(flat.numel()));
-    // Gloo's reduce-scatter is an all-reduce and a copy.
-    if (!use_nccl(flat)) return sum(flat);
-    const Shards s(flat.numel(), world_);
-    if (s.chunk > 0) {
-      at::Tensor whole = flat.narrow(0, 0, s.chunk * world_), own = flat.narrow(0, rank_ * s.chunk, s.chunk);
-      c10d::ReduceScatterOptions o;
-      o.timeout = kNever;
-      meet();
-      finish(nccl_->_reduce_scatter_base(own, whole, o), -1);
-    }
-    if (s.chunk * world_ < s.size) sum(flat.narrow(0, s.chunk * world_, s.size - s.chunk * world_));
+  std::unique_ptr<Pending> start_reduce_scatter(const at::Tensor& bucket) override {
+    begin("reduce-scatter of " + std::to_string(bucket.numel()));
+    const Range own = piece(bucket.numel(), rank_);
+    meter_->receive(&Traffic::sums, (world_ - 1) * own.length * bucket.element_size());
+    return use_nccl(bucket) ? nccl_sum(bucket) : gloo_sum(bucket, own);
   }
 
-  void all_gather(const at::Tensor& flat) override {
-    begin("all-gather of " + std::to_string(flat.numel()));
-    const Shards s(flat.numel(), world_);
-    if (use_nccl(flat)) {
-      if (s.chunk > 0) {
-        at::Tensor whole = flat.narrow(0, 0, s.chunk * world_), own = flat.narrow(0, rank_ * s.chunk, s.chunk);
-        c10d::AllgatherOptions o;
-        o.timeout = kNever;
-        meet();
-        finish(nccl_->_allgather_base(whole, own, o), -1);
-      }
-      if (s.chunk * world_ < s.size) send(flat.narrow(0, s.chunk * world_, s.size - s.chunk * world_), 0);
-      return;
-    }
-    for (int64_t r = 0; r < world_; r++) {
-      for (const auto& range : s.of(r)) {
-        if (range.length > 0) send(flat.narrow(0, range.begin, range.length), static_cast<int>(r));
-      }
-    }
+  std::unique_ptr<Pending> start_all_gather(const at::Tensor& bucket) override {
+    begin("all-gather of " + std::to_string(bucket.numel()));
+    meter_->receive(&Traffic::gathers, (bucket.numel() - piece(bucket.numel(), rank_).length) * bucket.element_size());
+    return use_nccl(bucket) ? nccl_gather(bucket) : gloo_gather(bucket);
   }
+
+  Traffic traffic() const override { return meter_->total(); }
 
   void gather(const at::Tensor& out, const at::Tensor& in) override {
     begin("gather of " + std::to_string(in.numel()));
@@ -178,7 +197,8 @@ class Ranks : public Group {
     std::vector<at::Tensor> inputs{in.contiguous()};
     std::vector<std::vector<at::Tensor>> outputs(1);
     for (int r = 0; r < world_; r++) outputs[0].push_back(at::empty_like(inputs[0]));
-    finish(gloo_->allgather(outputs, inputs, o), -1);
+    meter_->receive(&Traffic::rest, (world_ - 1) * static_cast<int64_t>(in.nbytes()));
+    finish(gloo_->allgather(outputs, inputs, o), -1, place_);
     for (int r = 0; r < world_; r++) out.select(0, r).copy_(outputs[0][r]);
   }
 
@@ -189,6 +209,107 @@ class Ranks : public Group {
   }
 
  private:
+  // Some work of the backends, and what is left to do when it is through.
+  class Operation : public Pending {
+   public:
+    Operation(Ranks& ranks, std::vector<c10::intrusive_ptr<c10d::Work>> works, std::function<void()> then = [] {})
+        : ranks_(ranks), place_(ranks.place_), works_(std::move(works)), then_(std::move(then)) {
+      for (const auto& work : works_) {
+        ranks_.meter_->begin();
+        work->getFuture()->addCallback([meter = ranks_.meter_](c10::ivalue::Future&) { meter->end(); });
+      }
+    }
+    void wait() override {
+      const auto start = Clock::now();
+      for (const auto& work : works_) ranks_.finish(work, -1, place_);
+      then_();
+      ranks_.meter_->wait(start);
+    }
+
+   private:
+    Ranks& ranks_;
+    const Place place_;
+    const std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+    const std::function<void()> then_;
+  };
+
+  Range piece(int64_t n, int64_t rank) const { return piece_of(n, rank, world_); }
+
+  // A CUDA tensor without NCCL goes through the CPU.
+  std::unique_ptr<Pending> gloo_sum(const at::Tensor& bucket, const Range& own) {
+    const at::Tensor terms = bucket.to(at::kCPU);
+    const at::Tensor all = at::empty({world_, own.length}, terms.options());  // every rank's terms of the own piece
+    std::vector<int64_t> give, take(world_, own.length);
+    for (int64_t r = 0; r < world_; r++) give.push_back(piece(bucket.numel(), r).length);
+    c10d::AllToAllOptions o;
+    o.timeout = kNever;
+    at::Tensor out = all.view(-1), in = terms.view(-1);
+    return std::make_unique<Operation>(
+        *this, std::vector{gloo_->alltoall_base(out, in, take, give, o)},
+        [all, sum = bucket.narrow(0, own.begin, own.length)] {
+          at::Tensor total = all[0];
+          for (int64_t r = 1; r < all.size(0); r++) total.add_(all[r]);
+          sum.copy_(total);
+        });
+  }
+
+  std::unique_ptr<Pending> gloo_gather(const at::Tensor& bucket) {
+    const at::Tensor values = bucket.to(at::kCPU);
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    for (int64_t r = 0; r < world_; r++) {
+      const Range range = piece(bucket.numel(), r);
+      if (range.length == 0) continue;
+      c10d::BroadcastOptions o;
+      o.rootRank = r;
+      o.timeout = kNever;
+      std::vector<at::Tensor> list{values.narrow(0, range.begin, range.length)};
+      works.push_back(gloo_->broadcast(list, o));
+    }
+    return std::make_unique<Operation>(*this, std::move(works), [bucket, values] {
+      if (bucket.is_cuda()) bucket.copy_(values);
+    });
+  }
+
+  // NCCL's pieces are equal; what the last rank has besides is summed, or sent, on its own.
+  std::unique_ptr<Pending> nccl_sum(const at::Tensor& bucket) {
+    meet_once();
+    const int64_t n = bucket.numel(), chunk = piece(n, 0).length, rest = chunk * world_;
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    if (world_ > 1 && chunk > 0) {
+      at::Tensor whole = bucket.narrow(0, 0, rest), own = bucket.narrow(0, rank_ * chunk, chunk);
+      c10d::ReduceScatterOptions o;
+      o.timeout = kNever;
+      works.push_back(nccl_->_reduce_scatter_base(own, whole, o));
+    }
+    if (rest < n) {
+      c10d::AllreduceOptions o;
+      o.timeout = kNever;
+      std::vector<at::Tensor> list{bucket.narrow(0, rest, n - rest)};
+      works.push_back(nccl_->allreduce(list, o));
+    }
+    return std::make_unique<Operation>(*this, std::move(works));
+  }
+
+  std::unique_ptr<Pending> nccl_gather(const at::Tensor& bucket) {
+    meet_once();
+    const int64_t n = bucket.numel(), chunk = piece(n, 0).length, rest = chunk * world_;
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    if (world_ > 1 && chunk > 0) {
+      at::Tensor whole = bucket.narrow(0, 0, rest), own = bucket.narrow(0, rank_ * chunk, chunk);
+      c10d::AllgatherOptions o;
+      o.timeout = kNever;
+      works.push_back(nccl_->_allgather_base(whole, own, o));
+    }
+    if (rest < n) {
+      c10d::BroadcastOptions o;
+      o.rootRank = world_ - 1;
+      o.timeout = kNever;
+      std::vector<at::Tensor> list{bucket.narrow(0, rest, n - rest)};
+      works.push_back(nccl_->broadcast(list, o));
+    }
+    return std::make_unique<Operation>(*this, std::move(works));
+  }
+
   bool use_nccl(const at::Tensor& t) const { return t.is_cuda() && nccl_; }
 
   // Gloo connects every pair of ranks, and has no deadline that could name one.
@@ -217,8 +338,7 @@ class Ranks : public Group {
       result->error = error;
       result->done = true;
     }).detach();
-    watch_->enter("connect");
-    poll(-1, [&] {
+    poll(-1, watch_->enter("connect"), [&] {
       std::lock_guard<std::mutex> lock(result->mutex);
       return result->done;
     });
@@ -233,23 +353,23 @@ class Ranks : public Group {
 
   void begin(const std::string& operation) {
     if (!broken_.empty()) throw RankError(broken_);
-    watch_->enter(operation);
+    place_ = watch_->enter(operation);
   }
 
   // Runs f on t over the backend of its device; a CUDA tensor without NCCL goes through the CPU in pieces.
   template <class F>
   void over(const at::Tensor& t, int root, F&& f) {
     if (t.numel() == 0) return;
-    if (!t.is_cuda()) return finish(f(*gloo_, t), root);
+    if (!t.is_cuda()) return finish(f(*gloo_, t), root, place_);
     if (nccl_) {
       meet();
-      return finish(f(*nccl_, t), root);
+      return finish(f(*nccl_, t), root, place_);
     }
     const at::Tensor flat = t.view(-1);
     for (int64_t i = 0; i < flat.numel(); i += kPiece) {
       const at::Tensor piece = flat.narrow(0, i, std::min(kPiece, flat.numel() - i));
       const at::Tensor cpu = piece.to(at::kCPU);
-      finish(f(*gloo_, cpu), root);
+      finish(f(*gloo_, cpu), root, place_);
       piece.copy_(cpu);
     }
   }
@@ -263,27 +383,21 @@ class Ranks : public Group {
     });
   }
 
-  void send(const at::Tensor& t, int root) {
-    c10d::BroadcastOptions o;
-    o.rootRank = root;
-    o.timeout = kNever;
-    over(t, -1, [&](c10d::Backend& b, const at::Tensor& x) {
-      std::vector<at::Tensor> list{x};
-      return b.broadcast(list, o);
-    });
-  }
-
   // All ranks are here: before NCCL, whose first operation blocks until all have come.
   void meet() {
     std::vector<at::Tensor> one{at::zeros({1})};
     c10d::AllreduceOptions o;
     o.timeout = kNever;
-    finish(gloo_->allreduce(one, o), -1);
+    finish(gloo_->allreduce(one, o), -1, place_);
+    met_ = true;
+  }
+  void meet_once() {
+    if (!met_) meet();
   }
 
-  void finish(const c10::intrusive_ptr<c10d::Work>& work, int root) {
+  void finish(const c10::intrusive_ptr<c10d::Work>& work, int root, const Place& place) {
     try {
-      poll(root, [&] { return work->isCompleted(); });
+      poll(root, place, [&] { return work->isCompleted(); });
     } catch (...) {
       new c10::intrusive_ptr<c10d::Work>(work);  // it may still write to its tensors
       throw;
@@ -291,13 +405,14 @@ class Ranks : public Group {
     try {
       work->wait();
     } catch (const std::exception& e) {
-      give_up(broken_connection(first_line(e.what())));
+      give_up(broken_connection(first_line(e.what()), place));
     }
   }
 
   // Returns when done() is true; gives up when the deadline passes or another rank is gone.
   template <class F>
-  void poll(int root, F&& done) {
+  void poll(int root, const Place& place, F&& done) {
+    if (!broken_.empty()) throw RankError(broken_);
     const auto start = Clock::now();
     auto look = start + watch_->interval();
     auto pause = std::chrono::microseconds(20);
@@ -306,7 +421,7 @@ class Ranks : public Group {
       if (now > look) {
         look = now + watch_->interval();
         const bool late = root < 0 && now - start > timeout_;
-        if (const std::string who = watch_->blame(root, timeout_, late); !who.empty()) give_up(who);
+        if (const std::string who = watch_->blame(place, root, timeout_, late); !who.empty()) give_up(who);
       }
       std::this_thread::sleep_for(pause);
       pause = std::min(pause * 2, std::chrono::microseconds(1000));
@@ -314,11 +429,11 @@ class Ranks : public Group {
   }
 
   // A connection broke: the rank at its other end may be the one that died, or one that gave up because of it.
-  std::string broken_connection(const std::string& what) {
+  std::string broken_connection(const std::string& what, const Place& place) {
     const auto interval = watch_->interval();
     for (int i = 0; i < 10;
          i++) {  // a dead rank's beat stands still for three intervals, a failed rank's text comes soon
-      const std::string who = watch_->blame(-1, 3 * interval, false);
+      const std::string who = watch_->blame(place, -1, 3 * interval, false);
       if (!who.empty()) return who;
       std::this_thread::sleep_for(interval / 2);
     }
@@ -334,6 +449,9 @@ class Ranks : public Group {
   const int rank_, world_, device_;
   const Milliseconds timeout_;
   std::string broken_;  // why no further call is possible; empty: none
+  Place place_;         // of the collective that was begun last
+  bool met_ = false;    // all ranks have been here since they connected
+  const std::shared_ptr<Meter> meter_ = std::make_shared<Meter>();
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<Watch> watch_;
   c10::intrusive_ptr<c10d::Backend> gloo_, nccl_;
@@ -417,11 +535,16 @@ af_error* af_group_all_reduce(af_group* g, float* data, int64_t n) {
 }
 
 af_error* af_group_reduce_scatter(af_group* g, float* data, int64_t n) {
-  return af::guard([&] { af::on_floats(data, n, [&](const at::Tensor& t) { g->group->reduce_scatter(t); }); });
+  return af::guard([&] { af::on_floats(data, n, [&](const at::Tensor& t) { g->group->start_reduce_scatter(t)->wait(); }); });
 }
 
 af_error* af_group_all_gather(af_group* g, float* data, int64_t n) {
-  return af::guard([&] { af::on_floats(data, n, [&](const at::Tensor& t) { g->group->all_gather(t); }); });
+  return af::guard([&] { af::on_floats(data, n, [&](const at::Tensor& t) { g->group->start_all_gather(t)->wait(); }); });
+}
+
+void af_group_traffic(const af_group* g, af_traffic* out) {
+  const af::Traffic t = g->group->traffic();
+  *out = {t.sums, t.gathers, t.rest, t.busy, t.waited};
 }
 
 void af_group_fail(af_group* g, const char* why) {
@@ -433,6 +556,7 @@ void af_group_fail(af_group* g, const char* why) {
 
 af_error* af_model_broadcast(af_model* m, af_group* g) {
   return af::guard([&] {
+    af::settle(*m);
     g->group->broadcast(m->flat, 0);
     if (m->frozen.defined()) g->group->broadcast(m->frozen, 0);
     af_model_changed(m);

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include "exchange.h"
 #include "train.h"
 
 namespace af {
@@ -171,6 +172,16 @@ struct ForwardState : torch::CustomClassHolder {
   at::Tensor value_N;
 };
 
+// Before a part of the parameters is read: it may still be on its way from the other ranks.
+void need(const af_model& m, int64_t part) {
+  if (m.exchange) m.exchange->need(part);
+}
+
+// Behind the last addition of a backward to the gradients of a part.
+void added(const af_model& m, int64_t part) {
+  if (m.exchange) m.exchange->added(part, m.grad.flat);
+}
+
 // Those of layer i of p, none where the forward leaves the adapter out.
 const LayerAdapters& adapters_of(const ForwardState& f, const Parameters& p, int64_t i) {
   static const LayerAdapters none;
@@ -183,10 +194,12 @@ void run_forward(ForwardState& f) {
   m.pool->begin_step();
   Workspace w(m, f.plan, false);
   at::Tensor x_TD = m.activation({f.plan.T, m.config.hidden_size});
+  need(m, part_embed);
   at::index_select_out(x_TD, p.embed_VD, 0, f.plan.tokens_T);
   for (int64_t i = 0; i < m.config.num_layers; i++) {
     LayerState s;
     s.input_TD = x_TD;
+    need(m, part_layer(i));
     x_TD = layer_forward(m, p.layers[i], adapters_of(f, p, i), f.plan, w, s);
     if (!f.keep) continue;
     if (f.checkpoint) {
@@ -198,9 +211,11 @@ void run_forward(ForwardState& f) {
   }
   f.rows_ND = x_TD.index_select(0, f.plan.row_token_N);
   f.rows_rstd_N = m.scratch({f.plan.N, 1});
+  need(m, part_head(m.config.num_layers));
   f.hidden_ND = at::empty_like(f.rows_ND);
   rms_norm(m, as_row(f.rows_ND), p.norm_D, as_row(f.hidden_ND), f.rows_rstd_N);
   f.result = head(m, p.head_VD, f.plan, f.hidden_ND);
+  need(m, part_value(m.config.num_layers));
   if (f.values) f.value_N = value_head(m, f.hidden_ND);
 }
 
@@ -208,24 +223,30 @@ void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor
                   const at::Tensor& d_value) {
   af_model& m = *f.model;
   if (f.version != m.version) throw InputError("parameters changed since the forward; run the forward again");
+  if (m.exchange) m.exchange->begin_backward();
   if (!m.grad.flat.defined()) m.grad = m.zeros();
   const Parameters& p = m.weights();
+  const int64_t layers = m.config.num_layers;
   const at::Tensor d_hidden = head_backward(m, p.head_VD, f.plan, f.hidden_ND, f.result, d_logprob, d_entropy);
   if (d_value.defined()) value_head_backward(m, f.hidden_ND, d_value, d_hidden);
+  added(m, part_value(layers));
   const at::Tensor d_rows = at::zeros_like(d_hidden);
   rms_norm_backward(m, as_row(d_rows), m.grad.norm_D, as_row(d_hidden), as_row(f.rows_ND.to(at::kFloat)), p.norm_D,
                     f.rows_rstd_N);
+  added(m, part_head(layers));
   at::Tensor dx_TD = m.scratch({f.plan.T, m.config.hidden_size}).zero_();
   add_rows(m, dx_TD, f.plan.row_token, f.plan.row_token_N, d_rows);
   dx_TD = dx_TD.to(m.dtype);
   Workspace w(m, f.plan, true);
-  for (int64_t i = m.config.num_layers - 1; i >= 0; i--) {
+  for (int64_t i = layers - 1; i >= 0; i--) {
     LayerState s = std::move(f.layers[i]);  // freed when this layer is done
     const LayerAdapters &a = adapters_of(f, p, i), &ga = adapters_of(f, m.grad, i);
     if (f.checkpoint) layer_forward(m, p.layers[i], a, f.plan, w, s);
     layer_backward(m, p.layers[i], m.grad.layers[i], a, ga, f.plan, w, s, dx_TD);
+    added(m, part_layer(i));
   }
   if (m.grad.embed_VD.defined()) add_rows(m, m.grad.embed_VD, f.plan.tokens, f.plan.tokens_T, dx_TD);
+  added(m, part_embed);
 }
 
 struct PolicyForward : torch::autograd::Function<PolicyForward> {
@@ -273,7 +294,7 @@ extern "C" af_error* af_model_forward(af_model* m, const af_batch* b, const af_f
     torch::autograd::variable_list result;
     if (o->grad != 0) {
       at::AutoGradMode mode(true);
-      result = af::PolicyForward::apply(at::zeros({1}, m->flat.options()).requires_grad_(), state);
+      result = af::PolicyForward::apply(at::zeros({1}, at::TensorOptions(m->device)).requires_grad_(), state);
     } else {
       at::NoGradGuard mode;
       af::run_forward(*state);

@@ -69,6 +69,11 @@ inline at::Tensor& tensor(af_tensor t) {
 }
 af_tensor new_handle(at::Tensor t);  // counted in live until freed here or by gotorch's finalizer
 
+// Elements of a flat buffer.
+struct Range {
+  int64_t begin, length;
+};
+
 // The parameters of one layer, or their gradients. Undefined tensors where the config has no such parameter.
 struct Layer {
   at::Tensor q_weight_HED, k_weight_KED, v_weight_KED, o_weight_DHE;
@@ -125,8 +130,18 @@ struct Parameters {
   at::Tensor value_weight_1D, value_bias_1;             // undefined without a value head
   std::vector<std::string> names;                       // Hugging Face names of the base model, in file order
   std::vector<std::string> trained;                     // names of what lies in flat, in its order
+  std::vector<Range> parts;  // of flat, in its order: see part_* below; each begins and ends on a cache line
   std::unordered_map<std::string, at::Tensor> by_name;  // views of both
 };
+// The parts of a flat buffer by what a forward reads at once: the embeddings, each layer, the last norm with a head of its
+// own, the value head. With an adapter a layer's part is its adapters; a part may be empty.
+constexpr int64_t part_embed = 0;
+constexpr int64_t part_layer(int64_t layer) { return layer + 1; }
+constexpr int64_t part_head(int64_t layers) { return layers + 1; }
+constexpr int64_t part_value(int64_t layers) { return layers + 2; }
+
+class Exchange;  // exchange.h
+
 // Lays the views over flat [layout_size] and frozen.
 Parameters lay_out(const Layout& layout, at::Tensor flat, at::Tensor frozen);
 int64_t layout_size(const Layout& layout);
@@ -155,6 +170,11 @@ struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   af::Path path = af::Path::kKernels;
   int asked_path = -1;             // AF_PATH_* of a test; -1: the one of device and dtype
   std::shared_ptr<af_model> self;  // the caller's reference, dropped by af_model_free
+  // What goes on between the ranks while this model computes; null where nothing does.
+  std::shared_ptr<af::Exchange> exchange;
+  // The float32 parameters are spread over the ranks, and forwards read a rounded copy that the optimizer keeps up to
+  // date. flat is a meta tensor then, or, where they were gathered, what they were when they were gathered.
+  bool spread = false;
 
   // An uninitialised tensor on the device, from the pool where there is one.
   at::Tensor scratch(at::IntArrayRef sizes, at::ScalarType type = at::kFloat) const;
@@ -168,6 +188,10 @@ struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   const at::Tensor& find(const af::Parameters& which, const char* name) const;
   // Zeros laid out as what is trained.
   af::Parameters zeros() const;
+  // Lays the parameters over another buffer: float32 or meta.
+  void lay_over(at::Tensor buffer);
+  // Rounds flat, and from then on leaves the rounded copy to the optimizer.
+  void spread_out();
 
  private:
   af::Parameters rounded_;

@@ -23,6 +23,12 @@ class Cutter {
     return view;
   }
   int64_t align() { return offset_ = (offset_ + kAlign - 1) / kAlign * kAlign; }
+  // What was taken since the last part is one.
+  void end_part() {
+    const int64_t begin = parts_.empty() ? 0 : parts_.back().begin + parts_.back().length;
+    parts_.push_back({begin, align() - begin});
+  }
+  const std::vector<Range>& parts() const { return parts_; }
   at::Tensor cut(int64_t offset, const std::vector<int64_t>& shape) const {
     if (!buffer_.defined()) return {};
     return buffer_.narrow(0, offset, numel(shape)).view(shape);
@@ -37,6 +43,7 @@ class Cutter {
   at::Tensor buffer_;
   std::vector<std::string>& names_;
   std::unordered_map<std::string, at::Tensor>& by_name_;
+  std::vector<Range> parts_;
   int64_t offset_ = 0;
 };
 
@@ -86,14 +93,16 @@ Layer cut_layer(Cutter& cut, const af_model_config& c, const std::string& prefix
 
 void cut_base(Cutter& cut, Parameters& p, const af_model_config& c) {
   p.embed_VD = cut.take("model.embed_tokens.weight", {c.vocab_size, c.hidden_size});
+  cut.end_part();
   for (int64_t i = 0; i < c.num_layers; i++) {
     p.layers.push_back(cut_layer(cut, c, "model.layers." + std::to_string(i) + "."));
+    cut.end_part();
   }
   cut.align();
   p.norm_D = cut.take("model.norm.weight", {c.hidden_size});
   cut.align();
   p.head_VD = c.tie_word_embeddings ? p.embed_VD : cut.take("lm_head.weight", {c.vocab_size, c.hidden_size});
-  cut.align();
+  cut.end_part();
 }
 
 struct Projection {
@@ -148,14 +157,20 @@ int64_t cut_all(Parameters& p, const Layout& layout) {
   } else {
     Cutter base(p.frozen, p.names, p.by_name);
     cut_base(base, p, *layout.config);
-    for (int64_t i = 0; i < layout.config->num_layers; i++) p.adapters.push_back(cut_adapters(cut, layout, i));
-    cut.align();
+    cut.end_part();  // no embeddings
+    for (int64_t i = 0; i < layout.config->num_layers; i++) {
+      p.adapters.push_back(cut_adapters(cut, layout, i));
+      cut.end_part();
+    }
+    cut.end_part();  // no norm, no head
   }
   if (layout.value_head) {
     p.value_weight_1D = cut.take("value_head.weight", {1, layout.config->hidden_size});
     cut.align();
     p.value_bias_1 = cut.take("value_head.bias", {1});
   }
+  cut.end_part();
+  p.parts = cut.parts();
   return cut.align();
 }
 

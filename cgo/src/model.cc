@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "internal.h"
+#include "exchange.h"
 
 namespace af {
 namespace {
@@ -64,7 +64,7 @@ void read_floats(const at::Tensor& t, const char* name, float* out, int64_t n) {
 }  // namespace af
 
 at::Tensor af_model::scratch(at::IntArrayRef sizes, at::ScalarType type) const {
-  return device.is_cpu() ? pool->take(sizes, type) : at::empty(sizes, flat.options().dtype(type));
+  return device.is_cpu() ? pool->take(sizes, type) : at::empty(sizes, at::TensorOptions(device).dtype(type));
 }
 
 at::Tensor af_model::activation(at::IntArrayRef sizes) const { return scratch(sizes, dtype); }
@@ -84,13 +84,23 @@ void af_model::choose_path() {
 
 const af::Parameters& af_model::weights() {
   if (dtype == at::kFloat) return *this;
-  const bool fresh = rounded_.trained != trained || rounded_.flat.scalar_type() != dtype;
+  const bool fresh = !spread && (rounded_.trained != trained || rounded_.flat.scalar_type() != dtype);
   if (fresh) rounded_ = af::lay_out(layout, flat.to(dtype), frozen.defined() ? frozen.to(dtype) : frozen);
-  if (!fresh && rounded_version_ != version) rounded_.flat.copy_(flat);
+  if (!fresh && !spread && rounded_version_ != version) rounded_.flat.copy_(flat);
   if (!fresh && frozen.defined() && rounded_base_version_ != base_version) rounded_.frozen.copy_(frozen);
   rounded_version_ = version;
   rounded_base_version_ = base_version;
   return rounded_;
+}
+
+void af_model::lay_over(at::Tensor buffer) {
+  static_cast<af::Parameters&>(*this) = af::lay_out(layout, std::move(buffer), frozen);
+}
+
+void af_model::spread_out() {
+  spread = false;
+  weights();
+  spread = true;
 }
 
 namespace af {
@@ -98,6 +108,8 @@ namespace {
 
 // Lays the parameters out anew, with the values that they had; new ones are zero.
 void extend(af_model& m, const Layout& layout) {
+  if (m.spread) throw InputError("the parameters are spread over the ranks already; add it before the optimizer is made");
+  if (m.exchange) m.exchange->settle();
   Parameters old = m;
   const bool freezes = layout.rank > 0 && !old.frozen.defined();
   Parameters next = lay_out(layout, new_flat(layout_size(layout), m.device), freezes ? old.flat : old.frozen);
@@ -218,6 +230,7 @@ af_error* af_model_parameter_shape(const af_model* m, const char* name, int* ndi
 af_error* af_model_set_parameter(af_model* m, const char* name, int dtype, const void* data, const int64_t* shape,
                                  int ndim) {
   return af::guard([&] {
+    af::settle(*m);
     const at::Tensor& t = m->find(*m, name);
     at::IntArrayRef given(shape, static_cast<size_t>(ndim));
     if (t.sizes() != given) {
@@ -229,24 +242,31 @@ af_error* af_model_set_parameter(af_model* m, const char* name, int dtype, const
 }
 
 af_error* af_model_get_parameter(af_model* m, const char* name, float* out, int64_t n) {
-  return af::guard([&] { af::read_floats(m->find(*m, name), name, out, n); });
+  return af::guard([&] {
+    af::settle(*m);
+    af::read_floats(m->find(*m, name), name, out, n);
+  });
 }
 
 af_error* af_model_get_merged(af_model* m, const char* name, float* out, int64_t n) {
-  return af::guard([&] { af::read_floats(af::merged(*m, name), name, out, n); });
+  return af::guard([&] {
+    af::settle(*m);
+    af::read_floats(af::merged(*m, name), name, out, n);
+  });
 }
 
 af_error* af_model_get_gradient(af_model* m, const char* name, float* out, int64_t n) {
   return af::guard([&] {
     const at::Tensor& value = m->find(*m, name);
     const auto found = m->grad.by_name.find(name);  // none before a backward, none of what is frozen
-    af::read_floats(found != m->grad.by_name.end() ? found->second : at::zeros_like(value), name, out, n);
+    af::read_floats(found != m->grad.by_name.end() ? found->second : at::zeros(value.sizes()), name, out, n);
   });
 }
 
 af_error* af_model_init(af_model* m, uint64_t seed, double std) {
   return af::guard([&] {
     if (!(std >= 0) || !std::isfinite(std)) throw af::InputError("std must be finite and at least 0");
+    af::settle(*m);
     for (const auto& name : m->names) {
       const at::Tensor& t = m->by_name.at(name);
       if (t.dim() == 1) {
@@ -270,6 +290,8 @@ af_error* af_model_set_dtype(af_model* m, int dtype) {
   return af::guard([&] {
     if (dtype != AF_F32 && dtype != AF_BF16)
       throw af::InputError("a model computes in F32 or BF16, not in dtype " + std::to_string(dtype));
+    if (m->spread && af::scalar_type(dtype) != m->dtype)
+      throw af::InputError("the parameters are spread over the ranks already; set the dtype before the optimizer is made");
     m->dtype = af::scalar_type(dtype);
     m->choose_path();
     m->version++;  // what was computed in the other type has no backward any more

@@ -4,21 +4,24 @@
 
 #include <cmath>
 
-#include "collective.h"
+#include "exchange.h"
 #include "kernels.h"
+#include "master.h"
 #include "train.h"
 
-// With a group, this rank steps its shards of the flat buffers alone (ZeRO-1): the moments of the others live
-// elsewhere.
+// With a group, this rank steps its pieces of the flat buffers alone: the moments of the others live elsewhere.
 struct af_optimizer {
   std::shared_ptr<af_model> model;
-  std::shared_ptr<af::Group> group;  // null: this process alone
+  std::shared_ptr<af::Exchange> exchange;  // null: this process alone
+  std::unique_ptr<af::Master> master;      // where the float32 parameters are spread too
   af_adamw_config config;
-  af::Shards shards{0, 1};
-  std::vector<std::string> trained;    // what it was made for
-  std::vector<af::Shards::Range> own;  // of the flat buffers, ascending
-  at::Tensor exp_avg, exp_avg_sq;      // [sum of own lengths] own ranges one after the other
+  std::vector<std::string> trained;  // what it was made for
+  std::vector<af::Range> own;        // of the flat buffers, ascending; with ranks one of each part
+  at::Tensor exp_avg, exp_avg_sq;    // [sum of own lengths] own ranges one after the other
   int64_t step = 0;
+
+  // Whether the ranks talk while the model computes.
+  bool overlaps() const { return exchange && model->exchange == exchange; }
 };
 
 namespace af {
@@ -43,11 +46,14 @@ double sum_squares(const af_model& model, const at::Tensor& flat) {
 // Of the gradients summed over all ranks; leaves those sums in the own ranges.
 double global_norm(const af_optimizer& o) {
   const at::Tensor& gradient = o.model->grad.flat;
-  if (o.group) o.group->reduce_scatter(gradient);
+  if (o.exchange) {
+    o.exchange->send(gradient);
+    o.exchange->collect();
+  }
   double total = 0;
   for (const auto& r : o.own) total += sum_squares(*o.model, gradient.narrow(0, r.begin, r.length));
-  if (!o.group) return std::sqrt(total);
-  const std::vector<double> parts = o.group->gather_double(total);
+  if (!o.exchange) return std::sqrt(total);
+  const std::vector<double> parts = o.exchange->group().gather_double(total);
   total = 0;
   for (double part : parts) total += part;  // in the order of the ranks: the same bits on each
   return std::sqrt(total);
@@ -86,15 +92,24 @@ void step(af_optimizer& o, double lr, double gradient_scale) {
   a.step_size = static_cast<float>(lr / (1 - std::pow(c.beta1, t)));
   a.sqrt_correction = static_cast<float>(std::sqrt(1 - std::pow(c.beta2, t)));
   a.gradient_scale = static_cast<float>(gradient_scale);
+  if (o.exchange) o.exchange->settle();  // no forward may have come since the last step
   int64_t at = 0;
-  for (const auto& r : o.own) {
-    step_range(model, model.flat.narrow(0, r.begin, r.length), model.grad.flat.narrow(0, r.begin, r.length),
-               o.exp_avg.narrow(0, at, r.length), o.exp_avg_sq.narrow(0, at, r.length), a);
+  for (size_t i = 0; i < o.own.size(); i++) {
+    const Range& r = o.own[i];
+    const int64_t part = static_cast<int64_t>(i);
+    step_range(model, o.master ? o.master->piece(part) : model.flat.narrow(0, r.begin, r.length),
+               model.grad.flat.narrow(0, r.begin, r.length), o.exp_avg.narrow(0, at, r.length),
+               o.exp_avg_sq.narrow(0, at, r.length), a);
     at += r.length;
+    if (o.master) {
+      o.master->publish(model, part, *o.exchange);
+    } else if (o.exchange) {
+      o.exchange->gather(part, model.flat.narrow(0, model.parts[i].begin, model.parts[i].length));
+    }
   }
-  if (!o.group) return;
+  if (!o.exchange) return;
   model.grad.flat.zero_();  // the ranges of other ranks too
-  o.group->all_gather(model.flat);
+  if (!o.overlaps()) o.exchange->settle();
 }
 
 const at::Tensor& moment(const af_optimizer& o, int which) {
@@ -116,10 +131,10 @@ const at::Tensor& trained_parameter(const af_optimizer& o, const char* name) {
 template <class F>
 void each_piece(const af_optimizer& o, const at::Tensor& parameter, int which, F&& f) {
   const int64_t begin = parameter.storage_offset(), end = begin + parameter.numel();
-  const int64_t self = o.group ? o.group->rank() : 0;
-  for (int64_t r = 0; r < o.shards.world; r++) {
+  const int64_t self = o.exchange ? o.exchange->group().rank() : 0;
+  for (int64_t r = 0; r < (o.exchange ? o.exchange->group().world() : 1); r++) {
     int64_t at = 0;
-    for (const auto& range : o.shards.of(r)) {
+    for (const auto& range : o.exchange ? o.exchange->shards().of(r) : o.own) {
       const int64_t from = std::max(begin, range.begin), to = std::min(end, range.begin + range.length);
       if (from < to) {
         at::Tensor piece;
@@ -134,7 +149,7 @@ void each_piece(const af_optimizer& o, const at::Tensor& parameter, int which, F
 at::Tensor make_moment(const af_optimizer& o) {
   int64_t size = 0;
   for (const auto& r : o.own) size += r.length;
-  at::Tensor t = at::empty({size}, o.model->flat.options());
+  at::Tensor t = at::empty({size}, at::TensorOptions(o.model->device).dtype(at::kFloat));
   if (t.is_cpu()) advise_huge(t.mutable_data_ptr<float>(), size * 4);
   return t.zero_();
 }
@@ -157,18 +172,29 @@ void check_config(const af_adamw_config& c) {
 
 extern "C" {
 
-af_error* af_optimizer_new(af_model* m, const af_adamw_config* c, af_group* g, af_optimizer** out) {
+af_error* af_optimizer_new(af_model* m, const af_adamw_config* c, af_group* g, int shard, af_optimizer** out) {
   return af::guard([&] {
     af::check_config(*c);
+    if (shard != AF_ZERO1 && shard != AF_FSDP)
+      throw af::InputError("shard is " + std::to_string(shard) + ", allowed are AF_ZERO1 and AF_FSDP");
+    if (m->spread) throw af::InputError("the parameters are spread over the ranks by another optimizer");
+    if (m->exchange) m->exchange->settle();
+    m->exchange = nullptr;
     auto o = std::make_unique<af_optimizer>();
     o->model = m->shared_from_this();
     o->config = *c;
     o->trained = m->trained;
-    if (g != nullptr && g->group->world() > 1) o->group = g->group;
-    o->shards = af::Shards(m->flat.numel(), o->group ? o->group->world() : 1);
-    o->own = o->shards.of(o->group ? o->group->rank() : 0);
+    if (g != nullptr && g->group->world() > 1) o->exchange = std::make_shared<af::Exchange>(g->group, m->parts);
+    o->own = o->exchange ? o->exchange->own() : std::vector<af::Range>{{0, m->flat.numel()}};
     o->exp_avg = af::make_moment(*o);
     o->exp_avg_sq = af::make_moment(*o);
+    if (o->exchange && shard == AF_FSDP) {
+      if (m->dtype != at::kFloat) {
+        o->master = std::make_unique<af::Master>(*m, *o->exchange);
+        if (g->group->rank() > 0) o->master->free(*m);
+      }
+      m->exchange = o->exchange;
+    }
     af::live++;
     *out = o.release();
   });
@@ -177,7 +203,54 @@ af_error* af_optimizer_new(af_model* m, const af_adamw_config* c, af_group* g, a
 void af_optimizer_free(af_optimizer* o) {
   if (o == nullptr) return;
   af::live--;
+  if (o->overlaps() && o->exchange->idle()) o->model->exchange = nullptr;  // else whoever reads the parameters waits
   delete o;
+}
+
+af_error* af_optimizer_expect(af_optimizer* o) {
+  return af::guard([&] {
+    if (o->overlaps()) o->exchange->expect();
+  });
+}
+
+af_error* af_optimizer_send(af_optimizer* o) {
+  return af::guard([&] {
+    if (!o->overlaps()) return;
+    af_model& m = *o->model;
+    if (!m.grad.flat.defined()) m.grad = m.zeros();
+    o->exchange->send(m.grad.flat);
+  });
+}
+
+af_error* af_optimizer_gather(af_optimizer* o) {
+  return af::guard([&] {
+    if (o->master) o->master->gather(*o->model, o->exchange->group());
+  });
+}
+
+af_error* af_optimizer_spread(af_optimizer* o) {
+  return af::guard([&] {
+    if (o->master) o->master->free(*o->model);
+  });
+}
+
+af_error* af_optimizer_share(af_optimizer* o) {
+  return af::guard([&] {
+    if (!o->exchange) return;
+    af_model& m = *o->model;
+    af::Group& group = o->exchange->group();
+    o->exchange->settle();
+    if (m.flat.is_meta()) {
+      if (group.rank() == 0) throw af::InputError("the parameters of rank 0 are not whole; gather them first");
+      m.lay_over(af::new_flat(m.flat.numel(), m.device));
+    }
+    group.broadcast(m.flat, 0);
+    if (m.frozen.defined()) group.broadcast(m.frozen, 0);
+    af_model_changed(&m);
+    if (!o->master) return;
+    o->master->take(m);
+    if (group.rank() > 0) o->master->free(m);
+  });
 }
 
 af_error* af_optimizer_step(af_optimizer* o, double lr, double max_norm, double* norm) {
@@ -200,6 +273,7 @@ af_error* af_optimizer_step(af_optimizer* o, double lr, double max_norm, double*
 
 af_error* af_optimizer_zero_grad(af_optimizer* o) {
   return af::guard([&] {
+    if (o->exchange) o->exchange->drop();
     if (o->model->grad.flat.defined()) o->model->grad.flat.zero_();
   });
 }
@@ -210,10 +284,10 @@ af_error* af_optimizer_get_state(af_optimizer* o, const char* name, int which, f
     af::check_size(parameter, name, n);
     const at::Tensor target = at::from_blob(out, {n}, at::kFloat);
     af::each_piece(*o, parameter, which, [&](int64_t rank, int64_t at, int64_t length, const at::Tensor& own) {
-      if (!o->group) return void(target.narrow(0, at, length).copy_(own));
+      if (!o->exchange) return void(target.narrow(0, at, length).copy_(own));
       const at::Tensor piece =
           own.defined() ? own.to(at::kCPU, at::kFloat, false, true) : at::empty({length}, at::kFloat);
-      o->group->broadcast(piece, static_cast<int>(rank));
+      o->exchange->group().broadcast(piece, static_cast<int>(rank));
       target.narrow(0, at, length).copy_(piece);
     });
   });

@@ -32,10 +32,10 @@ std::shared_ptr<Watch> Watch::start(c10::intrusive_ptr<c10d::Store> store, std::
   return w;
 }
 
-void Watch::enter(const std::string& operation) {
+Place Watch::enter(const std::string& operation) {
   std::lock_guard<std::mutex> lock(mutex_);
-  mine_.entered++;
   mine_.operation = operation;
+  return {++mine_.entered, operation};
 }
 
 void Watch::publish(char kind, const std::string& text) {
@@ -59,7 +59,7 @@ void Watch::stop() {
   changed_.wait_for(lock, 2 * interval_ + Milliseconds(200), [&] { return ended_; });
 }
 
-std::string Watch::blame(int root, Clock::duration limit, bool late) {
+std::string Watch::blame(const Place& at, int root, Clock::duration limit, bool late) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto now = Clock::now();
   for (size_t i = 0; i < peers_.size(); i++) {
@@ -72,6 +72,7 @@ std::string Watch::blame(int root, Clock::duration limit, bool late) {
     return "rank 0 is late: the store at " + where_ + " has not answered for " + seconds_text(now - polled_) +
            "; its process is stopped, dead or unreachable";
   }
+  const std::string here = std::to_string(at.number) + ", " + at.operation;
   std::string names;
   for (size_t i = 0; i < peers_.size(); i++) {
     if (static_cast<int>(i) == rank_ || (root >= 0 && static_cast<int>(i) != root)) continue;
@@ -80,15 +81,15 @@ std::string Watch::blame(int root, Clock::duration limit, bool late) {
     std::string why;
     if (silent > limit || (late && silent > 3 * interval_)) {
       why = "silent for " + seconds_text(silent) + ": its process is stopped, dead or unreachable";
-    } else if (late && p.entered < mine_.entered) {
+    } else if (late && p.entered < at.number) {
       why = "alive, still at collective " + std::to_string(p.entered) + ", " + p.operation;
     } else {
       continue;
     }
     names += (names.empty() ? "" : ", ") + rank_text(i) + " (" + why + ")";
   }
-  if (!names.empty()) return "late at collective " + here() + ": " + names;
-  if (late) return "every rank has entered collective " + here() + ", but it does not end; is the network that slow?";
+  if (!names.empty()) return "late at collective " + here + ": " + names;
+  if (late) return "every rank has entered collective " + here + ", but it does not end; is the network that slow?";
   return "";
 }
 

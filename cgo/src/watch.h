@@ -18,6 +18,12 @@ using Milliseconds = std::chrono::milliseconds;
 std::string seconds_text(Clock::duration d);
 std::string first_line(const std::string& text);
 
+// A collective that a rank has begun.
+struct Place {
+  uint64_t number = 0;  // of those it has begun, from 1
+  std::string operation;
+};
+
 // A thread that tells the store every interval that this rank lives, which collective it is in, and whether it failed,
 // and reads the same of the others. It has a connection of its own: a request to a store whose process is stopped never
 // returns, and nothing but this thread may hang there.
@@ -30,14 +36,14 @@ class Watch {
   static std::string key(int rank) { return "agentfly/state/" + std::to_string(rank); }
 
   // This rank begins a collective.
-  void enter(const std::string& operation);
+  Place enter(const std::string& operation);
   // Publishes why this rank gives up, once, and waits a little until the others can read it.
   void publish(char kind, const std::string& text);
   void stop();
   Milliseconds interval() const { return interval_; }
-  // Who is to blame when waiting since start for the collective that this rank entered last; "" for nobody yet.
+  // Who is to blame while this rank waits for the collective at; "" for nobody yet.
   // root >= 0: only that rank's life counts. limit: how long a rank may be silent; late: whether the deadline passed.
-  std::string blame(int root, Clock::duration limit, bool late);
+  std::string blame(const Place& at, int root, Clock::duration limit, bool late);
 
  private:
   // What one rank says of itself.
@@ -50,7 +56,6 @@ class Watch {
     Clock::time_point moved = Clock::now();  // when state last changed
     void read(const std::string& now);
   };
-  std::string here() const { return std::to_string(mine_.entered) + ", " + mine_.operation; }
   std::string state();
   void run();
 

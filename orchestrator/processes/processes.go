@@ -60,6 +60,7 @@ func Of(j *job.Job, o Launch) (*Group, error) {
 		return &Group{}, nil
 	}
 	config.Timeout = job.Seconds(j.Trainer.RankTimeout)
+	config.Sharding = cgo.ShardingOf(j.Trainer.Shard)
 	if devices := cgo.CUDADevices(); devices > 0 && (j.Device == "auto" || j.Device == "cuda") {
 		if n := max(config.LocalRank+1, o.Ranks); n > devices {
 			return nil, job.InputError(fmt.Errorf("ranks: %d processes on a machine with %d CUDA devices; start at most one a device, or set device: cpu", n, devices))

@@ -9,6 +9,7 @@ package memory
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/agentfly/agentfly/cgo"
@@ -29,6 +30,7 @@ type Setting struct {
 	Longest    int                // tokens of its longest sequence
 	Ranks      int                // 1 or more
 	Here       int                // of them on one machine; 0: all
+	Sharding   cgo.Sharding       // of several ranks
 	CUDA       bool               // the trainer computes on a CUDA device; the local engine on the CPU either way
 	Engine     *Engine            // nil: it is no local one
 	Threads    int                // of the CPU's kernels
@@ -183,6 +185,47 @@ func (s Setting) trained() (n int64) {
 	return n
 }
 
+// parts are how many elements the optimizer's parts have, each of which is spread over the ranks by itself: the embeddings, every layer,
+// the head, the value head. Of an adapter, every layer.
+func (s Setting) parts() []int64 {
+	layers := s.Model.NumLayers
+	out := make([]int64, layers+2)
+	if s.Adapter != nil {
+		for i := range layers {
+			out[i+1] = adapted(s.Model, *s.Adapter) / int64(layers)
+		}
+	} else {
+		for _, p := range policy.Parameters(s.Model) {
+			part, layer := layers+1, 0
+			if n, _ := fmt.Sscanf(p.Name, "model.layers.%d.", &layer); n == 1 {
+				part = layer + 1
+			} else if strings.Contains(p.Name, "embed_tokens") {
+				part = 0
+			}
+			out[part] += int64(p.Elements())
+		}
+	}
+	if s.Critic {
+		out = append(out, int64(s.Model.HiddenSize)+1)
+	}
+	return out
+}
+
+// share is the most that a rank has of what is spread: of each part whole runs of 16, and on the last rank the rest.
+func (s Setting) share() (n int64) {
+	ranks := int64(s.Ranks)
+	for _, p := range s.parts() {
+		n += p - (ranks-1)*(p/ranks/16*16)
+	}
+	return n
+}
+
+// spread reports whether the float32 parameters are spread over the ranks.
+func (s Setting) spread() bool { return s.Ranks > 1 && s.BFloat16 && s.Sharding == cgo.FSDP }
+
+// shared reports whether an engine reads rank 0's float32 parameters all the time.
+func (s Setting) shared() bool { return s.Engine != nil && !s.CUDA }
+
 // model is the policy with what trains it.
 func (b *builder) model() {
 	s := b.s
@@ -191,7 +234,21 @@ func (b *builder) model() {
 		b.largest = max(b.largest, int64(p.Elements()))
 	}
 	rounded := trained
-	b.add(Part{Name: "weights", Bytes: float * trained, Exact: true, How: fmt.Sprintf("%s trained parameters × 4 (float32)", digits(trained))})
+	share, over := s.share(), "" // of what is spread over the ranks
+	if s.Ranks > 1 {
+		over = fmt.Sprintf(" / %d ranks", s.Ranks)
+	}
+	weights := Part{Name: "weights", Bytes: float * trained, Exact: true, How: fmt.Sprintf("%s trained parameters × 4 (float32)", digits(trained))}
+	if s.spread() {
+		whole := weights
+		weights.Bytes, weights.How = float*share, weights.How+over
+		whole.Name, whole.Ranks = "weights, whole", "0"
+		if !s.shared() {
+			whole.During = "between steps"
+		}
+		b.add(whole)
+	}
+	b.add(weights)
 	if s.Adapter != nil {
 		rounded += base
 		b.add(Part{Name: "base model", Bytes: float * base, Exact: true, How: fmt.Sprintf("%s frozen parameters × 4 (float32)", digits(base))})
@@ -200,17 +257,12 @@ func (b *builder) model() {
 		b.add(Part{Name: "rounded copy", Bytes: 2 * rounded, Exact: true, How: fmt.Sprintf("%s parameters × 2 (bfloat16)", digits(rounded))})
 	}
 	b.add(Part{Name: "gradients", Bytes: float * trained, Exact: true, How: fmt.Sprintf("%s × 4 (float32)", digits(trained))})
-	share := trained // of the optimizer's moments: whole runs of 16, and the rest on rank 0
-	how := fmt.Sprintf("%s × 8 (two of float32)", digits(trained))
-	if n := int64(s.Ranks); n > 1 {
-		share = trained - (n-1)*(trained/n/16*16)
-		how += fmt.Sprintf(" / %d ranks", n)
-	}
-	b.add(Part{Name: "AdamW's moments", Bytes: 2 * float * share, Exact: true, How: how})
+	b.add(Part{Name: "AdamW's moments", Bytes: 2 * float * share, Exact: true, How: fmt.Sprintf("%s × 8 (two of float32)%s", digits(trained), over)})
 	if s.CUDA {
 		b.add(Part{Name: "AdamW's step", Bytes: float * share, Exact: true, How: "the root of the second moment × 4", During: "step"})
 	} else if s.Ranks > 1 {
-		b.add(Part{Name: "sum over the ranks", Bytes: float * trained, How: "Gloo's copy of the gradients × 4"})
+		largest := slices.Max(s.parts())
+		b.add(Part{Name: "sums over the ranks", Bytes: 2 * float * largest, How: fmt.Sprintf("two at once, at most %s elements each × 4", digits(largest))})
 	}
 }
 
