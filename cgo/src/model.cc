@@ -110,6 +110,7 @@ namespace {
 void extend(af_model& m, const Layout& layout) {
   if (m.spread) throw InputError("the parameters are spread over the ranks already; add it before the optimizer is made");
   if (m.exchange) m.exchange->settle();
+  m.exchange = nullptr;  // it knows the old parts
   Parameters old = m;
   const bool freezes = layout.rank > 0 && !old.frozen.defined();
   Parameters next = lay_out(layout, new_flat(layout_size(layout), m.device), freezes ? old.flat : old.frozen);

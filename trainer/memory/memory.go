@@ -224,7 +224,7 @@ func (s Setting) share() (n int64) {
 func (s Setting) spread() bool { return s.Ranks > 1 && s.BFloat16 && s.Sharding == cgo.FSDP }
 
 // shared reports whether an engine reads rank 0's float32 parameters all the time.
-func (s Setting) shared() bool { return s.Engine != nil && !s.CUDA }
+func (s Setting) shared() bool { return s.Engine != nil }
 
 // model is the policy with what trains it.
 func (b *builder) model() {

@@ -107,3 +107,42 @@ func TestRemediesAreOrderedByWhatTheySave(t *testing.T) {
 		require.NotContains(t, r.Change, "checkpointing")
 	}
 }
+
+// With fsdp and bfloat16 a rank holds float32 weights of its own pieces alone; rank 0's are whole between the steps, and all the time where
+// an engine reads them.
+func TestSpreadWeights(t *testing.T) {
+	const n = 7_615_616_512
+	s := Setting{Model: seven(), BFloat16: true, Tokens: 4096, Longest: 2048, Ranks: 2, CUDA: true}
+	before := Of(s)
+	require.Contains(t, changes(Remedies(s, Device)), "trainer.shard=fsdp")
+	s.Sharding = cgo.FSDP
+	p := Of(s)
+	require.NotContains(t, changes(Remedies(s, Device)), "trainer.shard=fsdp")
+	require.Equal(t, int64(4*n), part(t, before, "weights").Bytes)
+	require.Equal(t, int64(2*n), part(t, p, "weights").Bytes)
+	require.Equal(t, int64(2*n), before.Other[Device].Exact-p.Other[Device].Exact)
+	whole := part(t, p, "weights, whole")
+	require.Equal(t, Part{Name: "weights, whole", Bytes: 4 * n, Exact: true, How: "7,615,616,512 trained parameters × 4 (float32)", Place: Device, Ranks: "0", During: "between steps"}, whole)
+	s.Engine = &Engine{CacheTokens: 1000, MaxSequences: 2}
+	require.Empty(t, part(t, Of(s), "weights, whole").During)
+	s.BFloat16 = false
+	require.Equal(t, int64(4*n), part(t, Of(s), "weights").Bytes, "forwards read them")
+}
+
+// The parts that are spread are those that the model is laid out in; what does not divide is the last rank's.
+func TestSharesOfOddParts(t *testing.T) {
+	c := &modelfile.Config{VocabSize: 11, HiddenSize: 8, IntermediateSize: 12, NumLayers: 2, NumHeads: 2, NumKVHeads: 1, HeadDim: 4}
+	s := Setting{Model: c, Ranks: 3, Critic: true}
+	layer := int64(8 + 64 + 32 + 32 + 64 + 8 + 3*96)
+	require.Equal(t, []int64{88, layer, layer, 8 + 88, 9}, s.parts())
+	require.Equal(t, int64(88-2*16+2*(layer-2*160)+96-2*32+9), s.share())
+	s.Adapter = &cgo.AdapterConfig{Rank: 2, Alpha: 1, Targets: []string{"q_proj"}}
+	require.Equal(t, []int64{0, 32, 32, 0, 9}, s.parts())
+}
+
+func changes(all []Remedy) (out []string) {
+	for _, r := range all {
+		out = append(out, r.Change)
+	}
+	return out
+}
