@@ -65,6 +65,26 @@ func TestRanksTrainTheTinyJob(t *testing.T) {
 	}
 }
 
+// A run whose float32 weights are spread over its ranks samples, trains and saves as one whose are not, bit for bit, and either goes on
+// from the other's checkpoint.
+func TestRanksTrainSpread(t *testing.T) {
+	needTorch(t)
+	run := func(dir, shard, steps string, more ...string) {
+		runToEnd(t, tinyRanks(dir, 2, append(more, "--set", "model.dtype=bfloat16", "--set", "trainer.steps="+steps, "--set", "trainer.shard="+shard)...))
+	}
+	whole, spread, both := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "run")
+	run(whole, "zero1", "3")
+	run(spread, "fsdp", "3")
+	run(both, "fsdp", "2")
+	run(both, "zero1", "3", "--resume")
+	rewards, weights := curve(t, whole)
+	for _, dir := range []string{spread, both} {
+		r, w := curve(t, dir)
+		require.Equal(t, rewards, r)
+		require.True(t, bytes.Equal(weights, w))
+	}
+}
+
 // Rank 0 samples while all of them train.
 func TestRanksTrainInModeAsync(t *testing.T) {
 	needTorch(t)

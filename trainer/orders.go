@@ -28,7 +28,7 @@ type order struct {
 	Kind   string // step, weights, state, set state, steps, release
 	Batch  Batch
 	Rates  Schedule // of the optimizer steps that follow: rank 0's, whatever the others were made with
-	Shared bool     // see Trainer.shared: rank 0's holds on all
+	Shared bool     // rank 0's Config.Shared
 	Zero   []place  // turns of Batch whose reward is 0, which gob makes nil
 	Name   string   // of a parameter
 	Moment cgo.Moment

@@ -36,8 +36,8 @@ type rankJob struct {
 	Critic   bool   // the model has a value head
 	Adapter  bool   // the model has an adapter
 	Sharding cgo.Sharding
-	BFloat16 bool // the model computes in bfloat16
-	Shared   bool // rank 0's parameters are read behind a barrier after every write
+	BFloat16 bool   // the model computes in bfloat16
+	Shared   bool   // rank 0's parameters are read behind a barrier after every write
 	Cut      bool   // a completion is cut in every step, and such trajectories are left out
 	Seed     uint64 // of the model; other ranks get another one, so that nothing works without rank 0's weights
 	From, To int    // steps
@@ -108,6 +108,7 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 	}
 	config := tinyConfig()
 	if j.Shared && g.Rank() == 0 {
+		config.Shared = true
 		config.Barrier = func(ctx context.Context, write func(context.Context) error) error {
 			err := write(ctx)
 			r.Written = append(r.Written, trainedOf(t, p))

@@ -28,7 +28,7 @@ type Trainer struct {
 	config    Config
 	optimizer *cgo.Optimizer
 	ranks     ranks
-	shared    bool // an engine reads rank 0's parameters at any time but behind the barrier
+	shared    bool // rank 0's Config.Shared
 
 	base, reference hashOnce // of an adapter's frozen base and of the reference policy
 }
@@ -63,7 +63,7 @@ func NewTrainer(m *cgo.Model, w *cgo.Worker, a *algorithms.Algorithm, c Config) 
 	if err != nil {
 		return nil, fmt.Errorf("trainer: %w", err)
 	}
-	return &Trainer{model: m, worker: w, algorithm: a, loss: loss, config: c, optimizer: o, ranks: ranks, shared: c.Barrier != nil}, nil
+	return &Trainer{model: m, worker: w, algorithm: a, loss: loss, config: c, optimizer: o, ranks: ranks, shared: c.Shared}, nil
 }
 
 // shareModel gives every rank the weights of rank 0, whenever that comes to it: it may have a server to start first, so the

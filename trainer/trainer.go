@@ -29,6 +29,9 @@ type Config struct {
 	// Barrier runs the optimizer's write to the parameters while nobody reads them; an engine that shares them offers it
 	// as Update. nil: called at once.
 	Barrier func(ctx context.Context, write func(ctx context.Context) error) error
+	// Shared says that the parameters are read behind Barrier while a step runs: then rank 0 keeps all of them in float32, and every write
+	// renews them. Else nobody may read them within a step.
+	Shared bool
 }
 
 func (c Config) validate() error {

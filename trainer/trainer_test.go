@@ -120,7 +120,7 @@ func gradients(t testing.TB, tr *Trainer, b Batch) map[string][]float32 {
 				return err
 			}
 			for i := range mb.train {
-				if _, err := r.backward(&mb.train[i], mb); err != nil {
+				if _, err := r.backward(&mb.train[i], mb, false); err != nil {
 					return err
 				}
 			}

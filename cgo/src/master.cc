@@ -35,17 +35,18 @@ void Master::gather(af_model& m, Group& group) const {
   const bool receives = group.rank() == 0;
   if (receives && m.flat.is_meta()) lay_over(m, new_flat(m.flat.numel(), m.device));
   for (size_t i = 0; i < parts_.size(); i++) {
-    for (int r = 0; r < group.world(); r++) {
-      Range from = piece_of(parts_[i].length, r, group.world());
+    const at::Tensor mine = piece(static_cast<int64_t>(i));
+    if (receives) m.flat.narrow(0, own_[i].begin, own_[i].length).copy_(mine);
+    for (int r = 1; r < group.world(); r++) {
+      const Range from = piece_of(parts_[i].length, r, group.world());
       if (from.length == 0) continue;
-      from.begin += parts_[i].begin;
-      const at::Tensor mine = r == group.rank() ? piece(static_cast<int64_t>(i)) : at::Tensor();
-      const at::Tensor to = receives ? m.flat.narrow(0, from.begin, from.length) : mine;
-      if (receives && r == 0) {
-        to.copy_(mine);
-      } else {
-        group.broadcast(to.defined() ? to : at::empty({from.length}, pieces_.options()), r);
+      at::Tensor piece = mine;
+      if (receives) {
+        piece = m.flat.narrow(0, parts_[i].begin + from.begin, from.length);
+      } else if (r != group.rank()) {
+        piece = at::empty({from.length}, pieces_.options());
       }
+      group.broadcast(piece, r);
     }
   }
 }

@@ -239,7 +239,7 @@ func (s *Session) Trainer(a *algorithms.Algorithm, ranks *processes.Group, versi
 		MaxLength: s.Policy.Config.MaxContext(), Checkpoint: t.Checkpointing,
 	}
 	if s.Weights.Engine() != nil {
-		c.Barrier = s.Weights.Barrier(version)
+		c.Barrier, c.Shared = s.Weights.Barrier(version), s.Weights.Shared()
 	}
 	if ranks != nil {
 		c.Group = ranks.Group

@@ -304,10 +304,13 @@ func (s *Sync) Begin(ctx context.Context, version int32) error {
 	return s.Push(ctx, version)
 }
 
+// Shared reports whether the engine reads the policy's parameters, or a copy that each write renews, without a Push.
+func (s *Sync) Shared() bool { return s.engine != nil && s.engine.Capabilities().SharedParameters }
+
 // Barrier is where the optimizer writes the parameters: no decode step of an engine that shares them reads them meanwhile.
 func (s *Sync) Barrier(version *int32) func(context.Context, func(context.Context) error) error {
 	return func(ctx context.Context, write func(context.Context) error) error {
-		if s.engine == nil || !s.engine.Capabilities().SharedParameters {
+		if !s.Shared() {
 			if err := write(ctx); err != nil {
 				return err
 			}
