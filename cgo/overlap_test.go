@@ -181,7 +181,7 @@ func playLateSum(g *Group) error {
 func TestRankLateForASum(t *testing.T) {
 	t.Setenv("AGENTFLY_TEST_SHARDING", "fsdp")
 	out := startRanks(t, "late sum", 2)[0].wait(t)
-	require.Contains(t, errorLine(out), "late at collective 2, reduce-scatter of 48: rank 1 (alive, still at collective 1, barrier)", out)
+	require.Contains(t, errorLine(out), "late at collective 3, reduce-scatter of 48: rank 1 (alive, still at collective 2, barrier)", out)
 	require.Contains(t, out, "is ErrRank: true")
 }
 
