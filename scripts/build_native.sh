@@ -35,6 +35,11 @@ esac
 identity="$kind $flags $(g++ --version | head -n 1) $torch $(cksum <"$torch/lib/libc10.so")"
 hash_of() { cat "$@" | sha256sum | cut -c1-16; }
 mkdir -p "$cache/obj"
+# Builds that begin at once would compile every file as often; the second one waits and finds what the first one made.
+if command -v flock >/dev/null; then
+  exec 9>"$cache/lock"
+  flock -n 9 || { echo "build: another build is at work; waiting for it" >&2; flock 9; }
+fi
 
 # key FILE FLAGS HEADERS...: the object's name
 jobs=$(mktemp) && trap 'rm -f "$jobs"' EXIT
