@@ -178,9 +178,12 @@ func (h *handler) reward(w http.ResponseWriter, r *http.Request, d dialects.Dial
 		ID     string   `json:"id"`
 	}
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16)).Decode(&in)
+	var kind *json.UnmarshalTypeError
 	switch {
+	case errors.As(err, &kind):
+		err = &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the reward is not such as {\"reward\": 0.5}: a JSON %s does not fit %s", kind.Value, cmp.Or(kind.Field, "the whole")), Param: kind.Field}
 	case err != nil:
-		err = &dialects.Error{Status: http.StatusBadRequest, Message: "the reward is not JSON such as {\"reward\": 0.5}: " + err.Error()}
+		err = &dialects.Error{Status: http.StatusBadRequest, Message: "the reward is not JSON such as {\"reward\": 0.5}: " + wording.JSONReason(err)}
 	case in.Reward == nil:
 		err = &dialects.Error{Status: http.StatusBadRequest, Message: "reward is missing; send {\"reward\": 0.5}", Param: "reward"}
 	default:
