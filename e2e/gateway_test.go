@@ -384,6 +384,7 @@ func TestAGatewayAlone(t *testing.T) {
 		c := process("gateway", job, "--listen", address, "--output", dir, "--api-key", "begin", "--set", "rollout.timeout=100", "--set", "agent.forms=held")
 		c.Stderr = os.Stderr
 		require.NoError(t, c.Start())
+		t.Cleanup(func() { _ = c.Process.Kill() }) // where the test failed
 		require.Eventually(t, func() bool {
 			r, err := http.Get("http://" + address + "/health")
 			if err != nil {

@@ -211,6 +211,10 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	case errors.Is(err, engines.ErrForeign):
 		s.faults.fails(err)
 		return reply, &dialects.Error{Status: http.StatusServiceUnavailable, Message: err.Error()}
+	case errors.Is(err, engines.ErrTooLong):
+		return reply, dialects.Overflow(min(s.gate.MaxTotal, s.gate.Engine.Capabilities().MaxModelLen), len(p.ids))
+	case errors.Is(err, engines.ErrRefused) && (q.Prompt.IDs != nil || form != nil): // what the agent wrote itself is wrong, and would be again
+		return reply, &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%s: %v", c.id, err)}
 	case err == nil && len(done.TokenIDs) == 0:
 		err = errors.New("the completion is empty")
 		fallthrough
