@@ -209,7 +209,7 @@ func (h *handler) count(w http.ResponseWriter, r *http.Request, s *Session) {
 		d.Fail(w, err)
 		return
 	}
-	reply(w, http.StatusOK, map[string]int{"input_tokens": len(p.ids)})
+	reply(w, http.StatusOK, json.RawMessage(dialects.CountTokens(len(p.ids))))
 }
 
 // answer answers a call: with the reply whole, or as events.
