@@ -219,7 +219,17 @@ func TestKeys(t *testing.T) {
 		status, text := b.post(c.path, body, "Authorization", "", c.header, c.value)
 		require.Equal(t, http.StatusOK, status, text)
 	}
-	status, text := b.post("/v1/chat/completions", body, "Authorization", "Bearer other")
+	for path, headers := range map[string][]string{ // a program's own key beside its session's
+		"/v1/messages":         {"Authorization", "Bearer of its own", "X-Api-Key", testKey},
+		"/v1/chat/completions": {"X-Api-Key", "of its own", "X-Goog-Api-Key", "another"},
+	} {
+		status, text := b.post(path, body, headers...)
+		require.Equal(t, http.StatusOK, status, text)
+	}
+	status, text := b.post("/v1/chat/completions", body, "Authorization", "Bearer other", "X-Api-Key", "none")
+	require.Equal(t, http.StatusUnauthorized, status)
+	require.Contains(t, text, "not that of a session")
+	status, text = b.post("/v1/chat/completions", body, "Authorization", "Bearer other")
 	require.Equal(t, http.StatusUnauthorized, status)
 	require.Contains(t, text, "not that of a session")
 	status, text = b.post("/v1/messages", body, "Authorization", "")
@@ -303,6 +313,43 @@ func TestBudget(t *testing.T) {
 	require.Len(t, b.told.Turns, 2)
 	require.Equal(t, gateway.Outcome{Calls: 2, Refused: 2}, b.session.Finish())
 	b.check()
+}
+
+// A session's time is a budget too.
+func TestTheTimeOfASession(t *testing.T) {
+	now, mu := time.Unix(1000, 0), sync.Mutex{}
+	b := newBench(t, byRound("a"), func(o *gateway.Options, s *gateway.SessionOptions) {
+		s.Budget.Until = now.Add(time.Minute)
+		o.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	})
+	b.chat([]map[string]any{user("x")})
+	mu.Lock()
+	now = now.Add(time.Minute)
+	mu.Unlock()
+	require.Equal(t, "The budget of this session is spent: its time. Stop here.", b.chat([]map[string]any{user("x")})["content"])
+	status, text := b.post("/v1/messages", `{"max_tokens":5,"messages":[{"role":"user","content":"x"}]}`)
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text, `"stop_reason":"end_turn"`)
+	require.Contains(t, text, "its time. Stop here.")
+	require.Len(t, b.told.Turns, 1)
+	require.Equal(t, gateway.Outcome{Calls: 1, Refused: 2}, b.session.Finish())
+}
+
+// A stream that begins with the reply begins with its usage, where the dialect has it there.
+func TestAStreamBeginsWithItsUsage(t *testing.T) {
+	b := newBench(t, byRound("a"))
+	body := `{"stream":true,"max_tokens":5,"messages":[{"role":"user","content":"x"}]}`
+	_, count := b.post("/v1/messages/count_tokens", body)
+	var n struct {
+		Tokens int `json:"input_tokens"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(count), &n))
+	require.Positive(t, n.Tokens)
+	_, text := b.post("/v1/messages", body)
+	first, _, _ := strings.Cut(text, "\n\n")
+	require.Contains(t, first, fmt.Sprintf(`"input_tokens":%d,`, n.Tokens))
+	require.Contains(t, first, `"output_tokens":0`)
+	require.Len(t, b.told.Turns, 1)
 }
 
 // A conversation that is too long is refused in the words that clients know.

@@ -151,6 +151,8 @@ func (s *Session) answer(c *call, q asked) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.gate.Warn(fmt.Sprintf("gateway: %s panicked: %v", c.id, p))
+			s.gate.figures.call(callFailed)
+			s.spending.giveBack()
 			c.err = &dialects.Error{Status: http.StatusInternalServerError, Message: fmt.Sprintf("%s panicked: %v", c.id, p)}
 		}
 	}()
@@ -191,13 +193,17 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	}
 	sampling.MaxTokens = min(sampling.MaxTokens, room, s.spending.left())
 	sampling.Stop = slices.Concat(sampling.Stop, q.Stop)
+	form, err := formOf(s.gate, q, p)
+	if err != nil {
+		return reply, err
+	}
 	seed := s.o.Seed(c.number)
 	ctx, cancel := context.WithTimeout(s.ctx, s.gate.Timeout)
 	defer cancel()
 	w := watchdog.Enter(ctx, "engine", c.id)
 	began := s.gate.Now()
 	done, err := s.gate.Engine.Generate(w.In(ctx), engines.Request{
-		ID: c.id, Session: s.o.Engine, Prompt: slices.Clip(p.ids), Messages: p.history, Sampling: sampling, Seed: seed,
+		ID: c.id, Session: s.o.Engine, Prompt: slices.Clip(p.ids), Messages: p.history, Sampling: sampling, Seed: seed, Constraint: form,
 	})
 	w.Leave()
 	seconds := s.gate.Now().Sub(began).Seconds()
@@ -205,6 +211,10 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	case errors.Is(err, engines.ErrForeign):
 		s.faults.fails(err)
 		return reply, &dialects.Error{Status: http.StatusServiceUnavailable, Message: err.Error()}
+	case errors.Is(err, engines.ErrTooLong):
+		return reply, dialects.Overflow(min(s.gate.MaxTotal, s.gate.Engine.Capabilities().MaxModelLen), len(p.ids))
+	case errors.Is(err, engines.ErrRefused) && (q.Prompt.IDs != nil || form != nil): // what the agent wrote itself is wrong, and would be again
+		return reply, &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%s: %v", c.id, err)}
 	case err == nil && len(done.TokenIDs) == 0:
 		err = errors.New("the completion is empty")
 		fallthrough
@@ -219,12 +229,15 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 		Incoming: &trajectory.Incoming{
 			Dialect: q.dialect, Digest: hex.EncodeToString(q.Digest[:]), Asked: q.Asked, Tools: len(q.Tools) > 0, Stop: q.Stop,
 			Role: s.gate.rules.role(q), After: p.after, Call: c.number + 1, Serial: !q.Parallel, Prompt: q.Prompt.Text,
+			MaxTokens: sampling.MaxTokens,
 		},
 	}
 	if q.Choice.Mode != dialects.ChoiceAuto {
 		turn.Incoming.Choice = string(q.Choice.Mode)
 	}
-	if turn.Incoming.Unapplied = formOf(q.Request); turn.Incoming.Unapplied != nil {
+	if form != nil {
+		turn.Incoming.Held = formsAsked(q.Request)
+	} else if turn.Incoming.Unapplied = formsAsked(q.Request); turn.Incoming.Unapplied != nil {
 		s.gate.formless.Do(func() {
 			s.gate.Warn(fmt.Sprintf("gateway: %s asks for %s, which is not applied: the policy samples freely, and is trained on what it samples; ask for the form in the prompt, and read replies that have another", c.id, strings.Join(turn.Incoming.Unapplied, " and ")))
 		})
@@ -235,24 +248,6 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	}
 	turn.Incoming.Messages, _ = json.Marshal(messages) // what cannot be written is not adopted after a restart
 	return s.commit(c, q, p, turn, done)
-}
-
-// formOf are the parameters of a request that ask for a form of the reply.
-func formOf(q *dialects.Request) []string {
-	var out []string
-	if q.Format != nil {
-		out = append(out, "response_format")
-	}
-	if q.Choice.Mode == dialects.ChoiceRequired || q.Choice.Mode == dialects.ChoiceNamed {
-		out = append(out, "tool_choice")
-	}
-	var vllm struct {
-		Form json.RawMessage `json:"structured_outputs"`
-	}
-	if json.Unmarshal(q.Asked, &vllm) == nil && len(vllm.Form) > 0 && string(vllm.Form) != "null" {
-		out = append(out, "structured_outputs")
-	}
-	return out
 }
 
 // recall gives a call the reply that was recorded for the same request before the process ended; ok is false where there is none.

@@ -252,7 +252,7 @@ func (e *Engine) check(r engines.Request) error {
 func (e *Engine) checkIDs(ids []int32) error {
 	for i, id := range ids {
 		if id < 0 || int(id) >= e.vocab {
-			return fmt.Errorf("prompt token %d is %d, allowed are 0 to %d", i, id, e.vocab-1)
+			return fmt.Errorf("%w: prompt token %d is %d, allowed are 0 to %d", engines.ErrRefused, i, id, e.vocab-1)
 		}
 	}
 	return nil

@@ -147,6 +147,8 @@ type Agent struct {
 	Env       map[string]string `yaml:"env" doc:"external: variables of the command's environment; write ${NAME} for what this program's own has"`
 	Processes int               `yaml:"processes" default:"0" min:"0" max:"100000" unit:"agents" doc:"external: at once; 0: as many as trajectories are sampled at once"`
 	MaxTokens int               `yaml:"max_tokens" default:"0" min:"0" max:"1000000000" unit:"tokens" doc:"external: that a trajectory samples over all its calls, after which the agent is told to stop; 0: any number. max_turns bounds its calls likewise"`
+	MaxTime   float64           `yaml:"max_time" default:"0" min:"0" max:"10000000" unit:"s" doc:"external: of an agent, after which it is told to stop as by max_turns and may still end; 0: none. At rollout.timeout it is killed"`
+	Forms     string            `yaml:"forms" default:"free" enum:"free|held" doc:"external: what becomes of the forms that an agent asks its replies in (response_format, structured_outputs, a required tool_choice). free: nothing, the policy samples freely; held: the reply has the form, on the local engine, for eval, rollout and the gateway alone, as training needs free samples"`
 	History   string            `yaml:"history" default:"as_sampled" enum:"as_sampled|as_sent" doc:"external: what the model reads of its own earlier turns. as_sampled: its tokens as they were sampled, thoughts included; as_sent: what the agent sends of them, so that a new sample begins where it leaves thoughts out"`
 	Roles     []AgentRole       `yaml:"roles" doc:"external: names for the calls of a trajectory, the first that fits"`
 	Listen    string            `yaml:"listen" default:"127.0.0.1:0" doc:"external: address of the gateway, host:port; port 0 is a free one"`

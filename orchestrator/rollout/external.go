@@ -20,10 +20,11 @@ import (
 type External struct {
 	Gateway *gateway.Gateway
 	Runner  external.Runner
-	URL     string // of the gateway, without /v1
-	Tokens  int    // that a trajectory may sample; 0: any number
-	Secret  []byte // the keys of sessions follow from it and the trajectory: where agents live on, it must be the same when a run goes on
-	Adopt   bool   // agents live on when the process ends
+	URL     string        // of the gateway, without /v1
+	Tokens  int           // that a trajectory may sample; 0: any number
+	Time    time.Duration // of a trajectory's agent, until it is told to stop; 0: any
+	Secret  []byte        // the keys of sessions follow from it and the trajectory: where agents live on, it must be the same when a run goes on
+	Adopt   bool          // agents live on when the process ends
 	// Forget drops what was recorded of a trajectory that is not what it was; nil: nothing is recorded.
 	Forget func(id string)
 }
@@ -72,6 +73,9 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 				x.Forget(t.ID)
 			}
 		},
+	}
+	if x.Time > 0 {
+		o.Budget.Until = time.Now().Add(x.Time)
 	}
 	s, err := x.Gateway.Open(o)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/internal/forms"
 	"github.com/agentfly/agentfly/internal/pool"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -205,6 +206,12 @@ func (s *Session) openGuests(ctx context.Context) (err error) {
 	}
 	o := gatewayOf(s.Job, &s.Sampler, s.formats)
 	o.Encode, o.Warn = s.Policy.Tokenizer.Encode, s.Notes.Note
+	if s.Job.Agent.Forms == "held" {
+		if !o.Engine.Capabilities().Constraints {
+			return s.Job.Fail("agent.forms", "held: the engine does not constrain decoding; use engine: {kind: local}, or forms: free")
+		}
+		o.Forms = forms.New(s.Policy.Tokenizer, s.Policy.Config.VocabSize, s.Sampler.Sampling.StopIDs)
+	}
 	if s.Guests, err = openGuests(ctx, s.Job, o, s.resources.Sandbox, s.Hold); err != nil {
 		return err
 	}
