@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 std::mutex profile_mutex;
-af_profile profile;        // guarded by profile_mutex
+af_profile profile;         // guarded by profile_mutex
 thread_local int open = 0;  // timers of this thread that run
 
 // Waits for the device. An error of its work is left to the next operation, which meets it again.
@@ -85,7 +85,7 @@ af_error* af_trace_start(int device) {
   return af::guard([&] {
     namespace profiler = torch::profiler::impl;
     af::check_device(device);
-    if (torch::autograd::profiler::isProfilerEnabledInMainThread() || profiler::profilerEnabled())
+    if (profiler::profilerEnabled())
       throw af::InputError("a trace is running already; stop it first");
     std::set<profiler::ActivityType> activities{profiler::ActivityType::CPU};
     if (device >= 0) activities.insert(profiler::ActivityType::CUDA);
@@ -133,6 +133,9 @@ af_error* af_device_memory(int device, int reset, af_memory* out) {
     *out = {};
     if (device < 0) throw af::InputError("only the memory of a CUDA device is counted");
     af::check_device(device);
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 9
+    throw af::InputError("the memory of a device is counted with torch 2.9 or newer, this is " TORCH_VERSION);
+#else
     const auto index = static_cast<c10::DeviceIndex>(device);
     c10::DeviceAllocator* allocator = c10::getDeviceAllocator(at::kCUDA);
     const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
@@ -142,6 +145,7 @@ af_error* af_device_memory(int device, int reset, af_memory* out) {
     out->reserved = stats.reserved_bytes[all].current;
     out->peak_reserved = stats.reserved_bytes[all].peak;
     if (reset != 0) allocator->resetPeakStats(index);
+#endif
   });
 }
 
