@@ -14,6 +14,7 @@
 # BUDGET=SECONDS  540             of a stage: a part gets what is left at most, and what does not fit is "not run"
 # CACHE=DIR       /tmp/agentfly-gpu-check  unpacked bundle, compiled objects, runs
 # LIBTORCH=DIR    python3's       another libtorch
+# MAIN_SECONDS    480             of the main job in stage 5
 # QUICK=1         fewer steps and repetitions, smaller sizes
 #
 # BUNDLE is the folder that `make gpu-bundle` made; the copy of this script in it finds it by itself, and in a checkout it
@@ -23,7 +24,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 stage=${1:-} bundle=${2:-}
 case $stage in
 1 | 2 | 3 | 4 | 5 | all) ;;
-*) sed -n '5,19p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
+*) sed -n '5,18p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
 esac
 out=${OUT:-gpu-check}
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
@@ -253,10 +254,11 @@ tests() {
   name=$1 package=$2 pattern=$3 most=${4:-120}
   shift 3
   test $# -eq 0 || shift
+  # shellcheck disable=SC2016 # the inner shell's own
   part "$name" "$most" sh -c 'cd "$1" && shift && exec "$@"' sh "$src/$package" "$@" "$bundle/bin/$package.test" -test.v -test.run "$pattern" || return 0
   passed=$(grep -c '^--- PASS' "$log") failed=$(grep -c '^--- FAIL' "$log")
   worst=$(sed -n 's/.*worst[a-z ]*:* *//p' "$log" | grep -oE '[0-9.]+e[-+][0-9]+' | sort -g | tail -n 1)
-  if test $code -ne 0; then
+  if test "$code" -ne 0; then
     row "$name" FAILED "$failed of $((passed + failed)) tests failed (exit status $code), see $(basename "$log"): $(grep -m1 -E 'Error:|panic:|^--- FAIL' "$log" | tr -s ' \t' '  ' | sed 's/^ //')"
   elif test "$passed" -gt 0; then
     row "$name" ok "$passed test(s) on $device${worst:+, worst difference $worst}"
@@ -287,9 +289,10 @@ stage_2() {
 # measure NAME SECONDS SETUP [ATTENTION]: a row; its JSON line is part of the wide table
 measure() {
   name=$1 setup=$3 attention=${4:-}
+  # shellcheck disable=SC2016 # the inner shell's own
   part "$name" "$2" sh -c 'cd "$1" && AGENTFLY_ATTENTION="$2" AGENTFLY_STEP="$3" AGENTFLY_STEP_OUT="$4" exec "$5" -test.v -test.run "^TestTrainingStep\$"' \
     sh "$src/cgo" "$attention" "$setup" "$logs/one.jsonl" "$bundle/bin/cgo.test" || return 1
-  if test $code -eq 0 && test -s "$logs/one.jsonl"; then
+  if test "$code" -eq 0 && test -s "$logs/one.jsonl"; then
     cat "$logs/one.jsonl" >>"$logs/steps.jsonl"
     row "$name" ok "$(python3 "$src/scripts/gpu_rows.py" step "$logs/one.jsonl" 2>&1)"
     rm -f "$logs/one.jsonl"
@@ -299,13 +302,13 @@ measure() {
   if grep -q 'out of memory' "$log"; then
     row "$name" FAILED "out of memory: $(grep -m1 -o 'Tried to allocate [^.]*\.[^.]*\.' "$log")"
   else
-    row "$name" FAILED "exit status $code, see $(basename "$log"): $(grep -m1 -A3 'Error:' "$log" | tr -s ' \t\n' ' ' | cut -c 1-400)"
+    row "$name" FAILED "exit status $code, see $(basename "$log"): $(grep -m1 -A3 'Error:' "$log" | tr -s ' \t\n' '   ' | sed 's/^ *//' | cut -c 1-400)"
   fi
   return 1
 }
 peer() { # peer MODEL BATCH: the same step by transformers
   part "transformers, $1, $2" 90 python3 "$src/scripts/gpu_transformers.py" "$1" "$2" || return 0
-  if test $code -eq 0; then
+  if test "$code" -eq 0; then
     row "transformers, $1, $2" ok "$(tail -n 1 "$log")"
   elif grep -q "No module named 'transformers'" "$log"; then
     row "transformers, $1, $2" skipped 'transformers is not installed'
@@ -344,20 +347,24 @@ stage_3() {
 }
 
 # ---- own kernels, tools, 7B ----
+found() { # found PROGRAM: its path, on PATH or where CUDA puts it
+  command -v "$1" || find /usr/local/cuda*/bin /opt/nvidia/nsight-compute -maxdepth 2 -name "$1" -perm -u+x 2>/dev/null | head -n 1
+}
 sanitizer() { # sanitizer TOOL: memcheck or racecheck
   name="compute-sanitizer, $1"
   has_device "$name" || return 0
-  tool=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)
+  tool=$(found compute-sanitizer)
   if test -z "$tool"; then
     row "$name" skipped 'compute-sanitizer is not installed'
     return 0
   fi
+  # shellcheck disable=SC2016 # the inner shell's own
   part "$name" 100 sh -c 'cd "$1" && shift && exec "$@"' sh "$src/cgo" "$tool" --tool "$1" --error-exitcode 9 --print-limit 20 \
     "$bundle/bin/cgo.test" -test.v -test.run "$own_kernels|^TestCUDATensors\$" || return 0
   summary=$(grep -m1 -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | sed 's/^=* *//')
   if grep -q 'Device not supported' "$log"; then
     row "$name" skipped 'the device is not supported here (a sandbox without debugging)'
-  elif test $code -eq 0 && test -n "$summary"; then
+  elif test "$code" -eq 0 && test -n "$summary"; then
     row "$name" ok "$summary, $(grep -c '^--- PASS' "$log") test(s)"
   else
     row "$name" FAILED "exit status $code: ${summary:-$(first "$log")}"
@@ -366,11 +373,12 @@ sanitizer() { # sanitizer TOOL: memcheck or racecheck
 counters() { # ncu over the kernels of a step
   name='ncu: kernels of a step, 0.5B'
   has_device "$name" || return 0
-  tool=$(command -v ncu || ls /usr/local/cuda*/bin/ncu /opt/nvidia/nsight-compute/*/ncu 2>/dev/null | head -n 1)
+  tool=$(found ncu)
   if test -z "$tool"; then
     row "$name" skipped 'ncu is not installed'
     return 0
   fi
+  # shellcheck disable=SC2016 # the inner shell's own
   part "$name" 120 sh -c 'cd "$1" && AGENTFLY_ATTENTION=flash AGENTFLY_STEP="0.5B 8x1024 bf16 steps=1" AGENTFLY_STEP_OUT="$2" exec "$3" --clock-control none --launch-skip 400 --launch-count 150 \
     --section SpeedOfLight --csv --page raw --metrics gpu__time_duration.sum,sm__throughput.avg.pct_of_peak_sustained_elapsed,gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed \
     "$4" -test.v -test.run "^TestTrainingStep\$"' sh "$src/cgo" "$logs/ncu.jsonl" "$tool" "$bundle/bin/cgo.test" || return 0
@@ -409,12 +417,14 @@ train() {
   job_row "$name" "$code"
 }
 job_row() { # job_row NAME STATUS: cut has a row already
-  result=$(python3 "$src/scripts/gpu_rows.py" job "$run" 2>>"$log")
+  result=$(python3 "$src/scripts/gpu_rows.py" job "$run" 2>"$logs/rows.err")
   if test "$2" = cut; then
     test -z "$result" || row "$1, as far as it came" ok "$result"
   elif test "$2" = 0 && test -n "$result"; then
     row "$1" ok "$result"
     return 0
+  elif test "$2" = 0; then
+    row "$1" FAILED "$(tail -n 1 "$logs/rows.err")"
   else
     row "$1" FAILED "$(tail -n 1 "$log")"
   fi
@@ -425,12 +435,13 @@ resumed() { # resumed NAME ARGUMENTS...: eight steps at once, and five and a res
   name=$1
   shift
   whole=$(mktemp -d "$cache/run.XXXXXX") halves=$(mktemp -d "$cache/run.XXXXXX")
+  # shellcheck disable=SC2016 # the inner shell's own
   part "$name" 120 sh -c '
     agentfly=$1 job=$2 whole=$3 halves=$4; shift 4
     "$agentfly" train "$job" --output "$whole/run" --set trainer.steps=8 "$@" &&
       "$agentfly" train "$job" --output "$halves/run" --set trainer.steps=5 "$@" &&
       "$agentfly" train "$job" --output "$halves/run" --resume --set trainer.steps=8 "$@"' sh "$agentfly" "$src/examples/tiny.yaml" "$whole" "$halves" "$@" || { rm -rf "$whole" "$halves"; return 0; }
-  if test $code -ne 0; then
+  if test "$code" -ne 0; then
     row "$name" FAILED "$(tail -n 1 "$log")"
   elif same=$(python3 "$src/scripts/gpu_rows.py" same "$whole/run" "$halves/run" 2>&1); then
     row "$name" ok "$same"
@@ -461,12 +472,18 @@ stage_5() {
   drop_run
   name='main job (SmolLM2, examples/calculator.yaml)'
   if ! ls "$model"/*.gguf >/dev/null 2>&1; then
-    row "$name" skipped "the model is not here: take all parts of it along ($(cd "$parts" && ls model.part-* 2>/dev/null | wc -l) of $(cut -d ' ' -f 3 "$bundle/model.name" 2>/dev/null || echo 0) are)"
+    row "$name" skipped "the model is not here: take all parts of it along ($(find "$parts" -maxdepth 1 -name 'model.part-*' | wc -l) of $(cut -d ' ' -f 3 "$bundle/model.name" 2>/dev/null || echo 0) are)"
   elif has_device "$name"; then
-    train "$name" 480 calculator.yaml --set device=cuda --set checkpoint.every=0 --set eval.tool_off=false
+    train "$name" "${MAIN_SECONDS:-480}" calculator.yaml --set device=cuda --set checkpoint.every=0 --set eval.tool_off=false
     drop_run
   fi
   row 'prefill and decode on the GPU' 'not run' 'the local engine decodes on the CPU, with a copy of the weights; use a vLLM server'
 }
-"stage_$stage"
+case $stage in
+1) stage_1 ;;
+2) stage_2 ;;
+3) stage_3 ;;
+4) stage_4 ;;
+5) stage_5 ;;
+esac
 finish
