@@ -113,7 +113,7 @@ bench-gateway: setup ## what a call over the gateway costs, beside LiteLLM's pro
 cuda-build: ## compile the C++ library against PyPI's CUDA libtorch and load it, without a GPU (VERSIONS="2.11.0"; 5 GB each)
 	@scripts/cuda_build.sh $(VERSIONS)
 
-gpu-bundle: setup ## what scripts/gpu_check.sh needs on a GPU machine without Go or network (DIR=FOLDER)
+gpu-bundle: ## what scripts/gpu_check.sh needs on a GPU machine without Go or network (DIR=FOLDER TORCH=2.11.0; 5 GB in the cache)
 	@scripts/gpu_bundle.sh $(DIR)
 
 bench-train: setup ## the trainer beside transformers with padded micro-batches; writes docs/performance.md (needs an idle machine)

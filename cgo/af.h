@@ -28,6 +28,24 @@ int af_cuda_devices(void);          /* 0 where libtorch has no CUDA or the drive
 void af_set_threads(int n);         /* intra-op threads of the calling thread's pool, n >= 1 */
 int64_t af_live_handles(void);      /* objects made here and not freed yet: tensors, models, optimizers, caches, errors */
 
+/* ---- what a training step costs; for benchmarks ----
+ * From start to stop each stage of a forward, a backward or an optimizer's step waits for the device before it and after
+ * it, so that its time is its own and the whole is slower. One profile in the process; a start drops what was counted. */
+enum { AF_STAGE_EMBEDDING, AF_STAGE_ELEMENTWISE, AF_STAGE_LINEAR, AF_STAGE_ATTENTION, AF_STAGE_HEAD, AF_STAGE_OPTIMIZER, AF_STAGES };
+typedef struct { double seconds[AF_STAGES]; int64_t calls[AF_STAGES]; } af_profile;
+void af_profile_start(void);
+void af_profile_stop(af_profile *out); /* out borrowed */
+/* What libtorch's profiler sees between start and stop, which one thread calls: kernels and copies on the device (-1: CPU,
+ * which has none), calls of libtorch's operators with those that operators make, and the names that took most time: kernels, on a
+ * CPU operators. */
+typedef struct { int64_t kernels, copies, operators; double kernel_seconds, copy_seconds; } af_trace;
+typedef struct { char name[200]; int64_t calls; double seconds; } af_traced;
+af_error *af_trace_start(int device);
+af_error *af_trace_stop(af_trace *out, af_traced *busiest, int64_t n); /* busiest [n] borrowed, most first, "" behind the last */
+/* Bytes of a CUDA device that libtorch's allocator has handed out and holds, and the most of both since the last reset. */
+typedef struct { int64_t allocated, peak, reserved, peak_reserved; } af_memory;
+af_error *af_device_memory(int device, int reset, af_memory *out);
+
 /* ---- tensors: at::Tensor*, the same pointers that gotorch holds ---- */
 typedef void *af_tensor;
 void af_tensor_free(af_tensor t);   /* steals t; NULL is allowed */

@@ -1,6 +1,7 @@
 // Norms, RoPE, SwiGLU and row sums of the training path.
 #include <ATen/Parallel.h>
 
+#include "profile.h"
 #include "train.h"
 
 namespace af {
@@ -31,6 +32,7 @@ int64_t grain(int64_t floats_per_row) { return std::max<int64_t>(1, 16384 / std:
 
 void rms_norm(const af_model& m, const at::Tensor& x, const at::Tensor& w, const at::Tensor& y,
               const at::Tensor& rstd) {
+  const StageTimer timer(Stage::kElementwise, m.device);
   const double eps = m.config.rms_norm_eps;
   if (!use_kernels(m)) {
     const at::Tensor wide = x.to(at::kFloat);
@@ -55,6 +57,7 @@ void rms_norm(const af_model& m, const at::Tensor& x, const at::Tensor& w, const
 
 void rms_norm_again(const af_model& m, const at::Tensor& x, const at::Tensor& w, const at::Tensor& y,
                     const at::Tensor& rstd) {
+  const StageTimer timer(Stage::kElementwise, m.device);
   if (!use_kernels(m)) {
     y.copy_(x * rstd.unsqueeze(-1) * w);
     return;
@@ -75,6 +78,7 @@ void rms_norm_again(const af_model& m, const at::Tensor& x, const at::Tensor& w,
 
 void rms_norm_backward(const af_model& m, const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& dy,
                        const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd) {
+  const StageTimer timer(Stage::kElementwise, m.device);
   if (!use_kernels(m)) {
     const at::Tensor normed = x * rstd.unsqueeze(-1), g = dy.to(at::kFloat) * w;  // float32, as rstd is
     // Named as a list of indices: of a bare {0, 1}, torch before 2.13 cannot choose between indices and names.
@@ -106,6 +110,7 @@ void rms_norm_backward(const af_model& m, const at::Tensor& dx, const at::Tensor
 }
 
 void rope(const af_model& m, const Plan& plan, const at::Tensor& qkv, int64_t heads, int direction) {
+  const StageTimer timer(Stage::kElementwise, m.device);
   const int64_t E = m.config.head_dim;
   if (!use_kernels(m)) {
     const at::Tensor x = qkv.narrow(1, 0, heads * E).view({plan.T, heads, E});
@@ -129,6 +134,7 @@ void rope(const af_model& m, const Plan& plan, const at::Tensor& qkv, int64_t he
 }
 
 void swiglu(const af_model& m, const at::Tensor& act, const at::Tensor& gate_up) {
+  const StageTimer timer(Stage::kElementwise, m.device);
   const int64_t T = act.size(0), F = act.size(1);
   if (!use_kernels(m)) {
     act.copy_(at::silu(gate_up.narrow(1, 0, F).to(at::kFloat)) * gate_up.narrow(1, F, F));
@@ -144,6 +150,7 @@ void swiglu(const af_model& m, const at::Tensor& act, const at::Tensor& gate_up)
 
 void swiglu_backward(const af_model& m, const at::Tensor& d_gate_up, const at::Tensor& act, const at::Tensor& gate_up,
                      const at::Tensor& d_act) {
+  const StageTimer timer(Stage::kElementwise, m.device);
   const int64_t T = act.size(0), F = act.size(1);
   if (!use_kernels(m)) {
     const at::Tensor gate = gate_up.narrow(1, 0, F).to(at::kFloat), up = gate_up.narrow(1, F, F);
@@ -165,6 +172,7 @@ void swiglu_backward(const af_model& m, const at::Tensor& d_gate_up, const at::T
 
 void add_rows(const af_model& m, const at::Tensor& y, const std::vector<int64_t>& index, const at::Tensor& index_N,
               const at::Tensor& x) {
+  const StageTimer timer(Stage::kEmbedding, m.device);
   const at::Tensor x32 = x.to(at::kFloat);
   if (!use_kernels(m)) {
     y.index_put_({index_N}, x32, /*accumulate=*/true);  // sorts first on CUDA: one order there too, not on the CPU

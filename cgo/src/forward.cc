@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include "profile.h"
 #include "train.h"
 
 namespace af {
@@ -183,7 +184,10 @@ void run_forward(ForwardState& f) {
   m.pool->begin_step();
   Workspace w(m, f.plan, false);
   at::Tensor x_TD = m.activation({f.plan.T, m.config.hidden_size});
-  at::index_select_out(x_TD, p.embed_VD, 0, f.plan.tokens_T);
+  {
+    const StageTimer timer(Stage::kEmbedding, m.device);
+    at::index_select_out(x_TD, p.embed_VD, 0, f.plan.tokens_T);
+  }
   for (int64_t i = 0; i < m.config.num_layers; i++) {
     LayerState s;
     s.input_TD = x_TD;

@@ -8,6 +8,7 @@
 //   d logprob / d z_j = [j = target] - p_j,  d entropy / d z_j = -p_j (log p_j + entropy)
 #include <ATen/Parallel.h>
 
+#include "profile.h"
 #include "train.h"
 
 namespace af {
@@ -140,6 +141,7 @@ void backward_rows(const af_model& m, const at::Tensor& weight, const Plan& plan
 }  // namespace
 
 HeadResult head(const af_model& m, const at::Tensor& weight_VD, const Plan& plan, const at::Tensor& hidden_ND) {
+  const StageTimer timer(Stage::kHead, m.device);
   if (!use_kernels(m)) return head_generic(plan, hidden_ND, weight_VD);
   const auto options = hidden_ND.options().dtype(at::kFloat);
   HeadResult r{at::empty({plan.N}, options), at::empty({plan.N}, options), at::empty({plan.N}, options)};
@@ -152,6 +154,7 @@ HeadResult head(const af_model& m, const at::Tensor& weight_VD, const Plan& plan
 
 at::Tensor head_backward(af_model& m, const at::Tensor& weight_VD, const Plan& plan, const at::Tensor& hidden_ND,
                          const HeadResult& forward, const at::Tensor& d_logprob, const at::Tensor& d_entropy) {
+  const StageTimer timer(Stage::kHead, m.device);
   const auto options = hidden_ND.options().dtype(at::kFloat);
   auto or_zeros = [&](const at::Tensor& t) {
     return t.defined() ? t.to(options).contiguous() : at::zeros({plan.N}, options);
@@ -170,6 +173,7 @@ at::Tensor head_backward(af_model& m, const at::Tensor& weight_VD, const Plan& p
 }
 
 at::Tensor value_head(const af_model& m, const at::Tensor& hidden_ND) {
+  const StageTimer timer(Stage::kHead, m.device);
   if (!use_kernels(m)) return at::mv(hidden_ND.to(at::kFloat), m.value_weight_1D.view({-1})).add_(m.value_bias_1);
   const int64_t N = hidden_ND.size(0), D = hidden_ND.size(1);
   const at::Tensor hidden = hidden_ND.to(at::kFloat);
@@ -185,6 +189,7 @@ at::Tensor value_head(const af_model& m, const at::Tensor& hidden_ND) {
 
 void value_head_backward(af_model& m, const at::Tensor& hidden_ND, const at::Tensor& d_value,
                          const at::Tensor& d_hidden) {
+  const StageTimer timer(Stage::kHead, m.device);
   const at::Tensor d = d_value.to(hidden_ND.options().dtype(at::kFloat)).contiguous();
   if (!use_kernels(m)) {
     const at::Tensor silent = d.eq(0).unsqueeze(1);

@@ -6,6 +6,7 @@
 
 #include "collective.h"
 #include "kernels.h"
+#include "profile.h"
 #include "train.h"
 
 // With a group, this rank steps its shards of the flat buffers alone (ZeRO-1): the moments of the others live
@@ -182,6 +183,7 @@ void af_optimizer_free(af_optimizer* o) {
 
 af_error* af_optimizer_step(af_optimizer* o, double lr, double max_norm, double* norm) {
   return af::guard([&] {
+    const af::StageTimer timer(af::Stage::kOptimizer, o->model->device);
     if (!std::isfinite(lr) || lr < 0) throw af::InputError("the learning rate must be finite and at least 0");
     if (!(max_norm >= 0)) throw af::InputError("max_norm must be at least 0");
     af_model& m = *o->model;

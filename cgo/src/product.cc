@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 
 #include "simd.h"
+#include "profile.h"
 #include "train.h"
 
 // oneDNN's product of any type, result = beta result + alpha a b. libtorch exports it without a header; where a version
@@ -146,11 +147,13 @@ void plain_product(at::Tensor y, const at::Tensor& a, const at::Tensor& b, bool 
 }
 
 at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+  const StageTimer timer(Stage::kLinear, b.device());
   if (through_float(b)) return at::mm(wide(a), wide(b)).to(b.scalar_type());
   return at::mm(a.to(b.scalar_type()), b);
 }
 
 at::Tensor product_float(const at::Tensor& a, const at::Tensor& b) {
+  const StageTimer timer(Stage::kLinear, b.device());
   if (b.scalar_type() == at::kFloat) return at::matmul(wide(a), b);
   if (a.dim() > 2 || b.dim() > 2) return batched_float(a, b);
   if (a.is_cuda()) return at::mm(a.to(b.scalar_type()), b, at::kFloat);
@@ -162,11 +165,13 @@ at::Tensor product_float(const at::Tensor& a, const at::Tensor& b) {
 // A result that is rounded to bfloat16 later: where the processor has instructions for bfloat16 and MKL does not use
 // them, as on AMD's, their product is twice as fast as that of the widened numbers.
 at::Tensor product_wide(const at::Tensor& a, const at::Tensor& b) {
+  const StageTimer timer(Stage::kLinear, b.device());
   const bool half = b.device().is_cpu() && b.scalar_type() == at::kBFloat16;
   return half && !through_float(b) && !has_mkl_half(b) ? wide(product(a, b)) : product_float(a, b);
 }
 
 void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
+  const StageTimer timer(Stage::kLinear, b.device());
   if (use_onednn(y, a, b)) {
     onednn(y, a, b, false);
   } else if (y.scalar_type() == a.scalar_type() && a.scalar_type() == b.scalar_type() && !through_float(b)) {
@@ -183,6 +188,7 @@ void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
 }
 
 void product_add(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double scale) {
+  const StageTimer timer(Stage::kLinear, b.device());
   if (scale == 1 && use_onednn(y, a, b)) {
     onednn(y, a, b, true);
   } else if (y.scalar_type() == a.scalar_type() && a.scalar_type() == b.scalar_type() && !through_float(b)) {

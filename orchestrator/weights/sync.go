@@ -112,7 +112,7 @@ func (s *Sync) Open(ctx context.Context, c Config) (err error) {
 			return err
 		}
 		model = s.mirror.model
-		s.c.Note("the local engine decodes on the CPU, with a copy of the weights that each update renews; training runs on " + s.c.Policy.Device())
+		s.c.Note(s.mirror.note(s.c.Policy.Device()))
 	}
 	engine, err := local.New(model, local.Options{
 		CacheTokens: e.CacheTokens, MaxSequences: e.MaxSequences, MaxModelLen: min(s.c.Policy.Config.MaxContext(), e.Holds()),
