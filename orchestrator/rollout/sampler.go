@@ -296,7 +296,9 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.T
 		}
 		if r.World != nil {
 			if recorded && !r.Replay {
-				err = r.World.catchUp(ctx, r.Tools, p, t, recovered, turn)
+				if err = r.World.catchUp(ctx, r.Tools, p, t, recovered, turn); err == nil {
+					r.World.wentOn(p, t, recovered, turn)
+				}
 			} else if broke := r.World.Stage.Failed(t.ID); broke != nil {
 				err = environmentFailed(ctx, p, broke)
 			}

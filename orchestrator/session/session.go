@@ -220,7 +220,8 @@ func (s *Session) openGuests(ctx context.Context) (err error) {
 	return nil
 }
 
-// BeginAnew tells the sampler how a trajectory begins anew whose environment failed: drop forgets what was recorded of it.
+// BeginAnew tells the sampler how a trajectory begins anew whose environment failed: drop forgets what was recorded of it. Notes say which do, and
+// which go on after a process that ended.
 func (s *Session) BeginAnew(drop func(id string)) {
 	if s.Sampler.External != nil {
 		s.Sampler.External.Forget = drop
@@ -232,6 +233,7 @@ func (s *Session) BeginAnew(drop func(id string)) {
 		drop(id)
 		s.Notes.Note(fmt.Sprintf("trajectory %s begins anew: %s", id, job.Plain(why, "orchestrator: "+id+": ")))
 	}
+	s.Sampler.World.WentOn = func(id, how string) { s.Notes.Note(fmt.Sprintf("trajectory %s goes on: %s", id, how)) }
 }
 
 // Trainer makes the trainer whose writes to the parameters go through the engine's barrier, if there is one, with what the algorithm needs
