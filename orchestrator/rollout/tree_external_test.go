@@ -223,3 +223,26 @@ func TestForksOfAgentsAreReplayed(t *testing.T) {
 		require.Equal(t, asked, f.asked.Load(), "each is sampled once")
 	}
 }
+
+// A service is asked for the agent of a leaf anew, and forks as a command does.
+func TestForksOfAService(t *testing.T) {
+	f := newForest(t, rollout.Trees{Roots: 2, Rule: tree.StepRandom{Trees: 2, Nodes: 3, Rounds: 1}})
+	p := programs(t, f)
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var a external.Assignment
+		if err := json.NewDecoder(r.Body).Decode(&a); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		} else if _, err := p.Run(r.Context(), a); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	}))
+	defer service.Close()
+	f.External.Runner = &external.Callback{URL: service.URL}
+	group, err := f.Grow(t.Context(), rollout.Place{Phase: "train"}, rollouttest.Task("q", "1+1?", "2"), 8, nil, nil)
+	require.NoError(t, err)
+	for _, tr := range group.Trajectories {
+		require.Empty(t, tr.Err)
+	}
+	require.Equal(t, len(checkTrees(t, group, 8)), int(f.asked.Load()), "a request a turn")
+	require.EqualValues(t, 8, p.begun.Load())
+}
