@@ -189,6 +189,8 @@ type Incoming struct {
 	After   int             `json:"after"`           // the turn whose reply stands last in its conversation; -1: none
 	Call    int             `json:"call,omitempty"`  // the number of the call in its session, from 1: the reply's ids follow from it; 0: an older program did not store it
 
+	Created int64 `json:"created,omitempty"` // when it came, in seconds since 1970, which the reply tells; 0: an older program did not store it
+
 	Choice string `json:"choice,omitempty"` // of tools: none, required or named; "": auto
 	Serial bool   `json:"serial,omitempty"` // one call a reply was asked for
 	Prompt string `json:"prompt,omitempty"` // of a completion that was asked for with a text

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -374,4 +377,50 @@ func TestRealAdapter(t *testing.T) {
 	again, err := e.Generate(t.Context(), q)
 	require.NoError(t, err)
 	require.Equal(t, base.TokenIDs, again.TokenIDs)
+}
+
+// A fork of a trajectory is found in the server's prefix cache: of its prompt, the other trajectory's tokens up to the fork, the server computes the last
+// block alone, as it says in the reply and counts in its metrics. An equally long prompt of other tokens has none of it.
+func TestRealForksHitThePrefixCache(t *testing.T) {
+	e := realEngine(t, nil)
+	counted := func() (hits float64) {
+		reply, err := http.Get(realURL(t) + "/metrics")
+		require.NoError(t, err)
+		defer reply.Body.Close()
+		text, err := io.ReadAll(reply.Body)
+		require.NoError(t, err)
+		found := regexp.MustCompile(`(?m)^vllm:prefix_cache_hits_total\{[^}]*\} (\S+)$`).FindAllStringSubmatch(string(text), -1)
+		require.NotEmpty(t, found, "the server tells no hits")
+		for _, f := range found {
+			n, err := strconv.ParseFloat(f[1], 64)
+			require.NoError(t, err)
+			hits += n
+		}
+		return hits
+	}
+	const block = 128 // no server has larger ones on a CPU
+	prompt := make([]int32, 600)
+	for i := range prompt {
+		prompt[i] = int32(1 + i*i%(vocabulary(t)-2))
+	}
+	q := request(100, prompt...)
+	q.ID, q.Session = "run/train-0-0-0-0", "run/train-0-0-0"
+	parent, err := e.Generate(t.Context(), q)
+	require.NoError(t, err)
+	before := counted()
+	for n, at := range []int{0, len(parent.TokenIDs) / 2} { // before a turn, and within it
+		fork := q
+		fork.ID, fork.Seed, fork.Prompt = fmt.Sprintf("run/train-0-0-0.%d-0", n), uint64(10+n), slices.Concat(prompt, parent.TokenIDs[:at])
+		c, err := e.Generate(t.Context(), fork)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, c.CachedTokens, len(fork.Prompt)-block)
+		t.Logf("a fork of %d tokens: %d were cached", len(fork.Prompt), c.CachedTokens)
+	}
+	require.Eventually(t, func() bool { return counted()-before >= float64(2*(len(prompt)-block)) }, 20*time.Second, 100*time.Millisecond, "hits before %v, now %v", before, counted())
+	other := slices.Clone(prompt)
+	slices.Reverse(other)
+	q.Prompt, q.ID = other, "run/train-0-1-0-0"
+	c, err := e.Generate(t.Context(), q)
+	require.NoError(t, err)
+	require.Zero(t, c.CachedTokens)
 }

@@ -152,6 +152,8 @@ type Agent struct {
 	History   string            `yaml:"history" default:"as_sampled" enum:"as_sampled|as_sent" doc:"external: what the model reads of its own earlier turns. as_sampled: its tokens as they were sampled, thoughts included; as_sent: what the agent sends of them, so that a new sample begins where it leaves thoughts out"`
 	Roles     []AgentRole       `yaml:"roles" doc:"external: names for the calls of a trajectory, the first that fits"`
 	Listen    string            `yaml:"listen" default:"127.0.0.1:0" doc:"external: address of the gateway, host:port; port 0 is a free one"`
+
+	Deterministic bool `yaml:"deterministic" default:"false" doc:"external: with the same replies the agent makes the same calls again, so that its trajectories can fork (rollout.tree): it is begun anew and answered as was recorded up to the fork, each call held against the record; see docs/trees.md"`
 }
 
 // AgentRole names the calls that fit all that it asks for.
