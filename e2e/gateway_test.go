@@ -107,6 +107,55 @@ func TestAnAgentOfItsOwn(t *testing.T) {
 	require.Empty(t, left, "a resumed run removes the folders of killed agents")
 }
 
+// Beside updates, and where more is sampled than a step takes, programs of their own train as our agents do: each group once, no token too stale, also when
+// the run is killed; the replay comes to the same weights.
+func TestAgentsBesideUpdates(t *testing.T) {
+	needTorch(t)
+	for name, args := range map[string][]string{
+		"async":      asyncTiny,
+		"oversample": {"--set", "deterministic=false", "--set", "agent.processes=12", "--set", "rollout.oversample=1.5", "--set", "rollout.max_staleness=2", "--set", "algorithm.correction={kind: tis_token}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKilled(t)
+			k.job = guest(t, guestJob, "import os, time\ntime.sleep(int(os.environ['AGENTFLY_API_KEY'][-1], 16) / 20)\n"+guestAgent)
+			k.longest = 2 * time.Second
+			dir := filepath.Join(t.TempDir(), "run")
+			k.finish(dir, 2, args...)
+			db, err := store.OpenReader(filepath.Join(dir, "store.db"))
+			require.NoError(t, err)
+			defer db.Close()
+			log, err := db.Recover(context.Background(), 0)
+			require.NoError(t, err)
+			require.Len(t, log.Batches, killSteps)
+			seen, stale := map[string]bool{}, 0
+			for step, b := range log.Batches {
+				require.Len(t, b.Groups, 2)
+				groups, err := db.Groups(context.Background(), b.Groups, "")
+				require.NoError(t, err)
+				for _, g := range groups {
+					require.Len(t, g.Trajectories, 4)
+					for _, tr := range g.Trajectories {
+						require.Empty(t, tr.Err)
+						require.False(t, seen[tr.ID], "%s is trained twice", tr.ID)
+						seen[tr.ID] = true
+						require.Len(t, tr.Samples, 1)
+						for i, on := range tr.Samples[0].ResponseMask {
+							if lag := b.Version - tr.Samples[0].PolicyVersion[i]; on {
+								require.LessOrEqual(t, lag, int32(2), "step %d, %s", step, tr.ID)
+								stale = max(stale, int(lag))
+							}
+						}
+					}
+				}
+			}
+			require.Positive(t, stale, "agents sampled beside updates")
+			status, out, errs := command("", "replay", dir)
+			require.Zero(t, status, "%s%s", out, errs)
+			require.Contains(t, out, "weights: identical\n")
+		})
+	}
+}
+
 // An agent in the sandbox trains as it does outside, the same weights bit for bit, also where the run is killed: its agents are killed with it.
 func TestAnAgentInTheSandbox(t *testing.T) {
 	needTorch(t)

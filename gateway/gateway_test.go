@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -298,6 +299,44 @@ func TestAStreamIsKeptAlive(t *testing.T) {
 	require.Greater(t, strings.Count(text, "\n: "), 1, text)
 	require.Contains(t, text, `"there"`)
 	require.True(t, strings.HasSuffix(text, "data: [DONE]\n\n"), text)
+}
+
+// An update of the weights pauses a call, whose stream is kept alive meanwhile; its reply is the new version's.
+func TestAnUpdatePausesCalls(t *testing.T) {
+	var engine engines.Engine
+	b := newBench(t, byRound("after"), func(o *gateway.Options, _ *gateway.SessionOptions) { engine = o.Engine })
+	begun, let, updated := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		updated <- engine.Update(t.Context(), engines.Weights{Version: 8, Apply: func(context.Context) error {
+			close(begun)
+			<-let
+			return nil
+		}})
+	}()
+	<-begun
+	r, err := http.NewRequest(http.MethodPost, b.url+"/v1/messages", strings.NewReader(`{"stream":true,"max_tokens":50,"messages":[{"role":"user","content":"x"}]}`))
+	require.NoError(t, err)
+	r.Header.Set("X-Api-Key", testKey)
+	reply, err := http.DefaultClient.Do(r) // it has its status while the engine stands still
+	require.NoError(t, err)
+	defer reply.Body.Close()
+	pings := bufio.NewReader(reply.Body)
+	for n := 0; n < 3; {
+		line, err := pings.ReadString('\n')
+		require.NoError(t, err)
+		require.NotContains(t, line, "after")
+		if line == "event: ping\n" {
+			n++
+		}
+	}
+	close(let)
+	require.NoError(t, <-updated)
+	rest, err := io.ReadAll(pings)
+	require.NoError(t, err)
+	require.Contains(t, string(rest), `"after"`)
+	require.True(t, strings.HasSuffix(string(rest), "data: {\"type\":\"message_stop\"}\n\n"), string(rest))
+	s := b.told.Samples[0]
+	require.Equal(t, int32(8), s.PolicyVersion[s.Len()-1])
 }
 
 // A budget that is spent is said in a reply, for which nothing is sampled.
