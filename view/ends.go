@@ -32,7 +32,8 @@ type endSums struct {
 	Steps  int      `json:"steps"` // before the step, that it is held against; 0: there is none
 	Mean   num      `json:"mean"`  // reward of the step's trajectories
 	Before num      `json:"before"`
-	Ends   []endSum `json:"ends"` // those that moved it most first
+	Noise  num      `json:"noise"` // standard error of the difference of both, as if trajectories were drawn alone; NaN of fewer than two
+	Ends   []endSum `json:"ends"`  // those that moved it most first
 }
 
 func (e *entry) end() end {
@@ -51,7 +52,7 @@ func (e *entry) end() end {
 func (x *index) ends(step int) endSums {
 	type side struct {
 		all, counted int
-		sum          float64
+		sum, squares float64
 	}
 	var total [2]side // the steps before, the step
 	by := map[end]*[2]side{}
@@ -76,15 +77,17 @@ func (x *index) ends(step int) endSums {
 			if e.Origin == "" && !math.IsNaN(e.Reward) {
 				s.counted++
 				s.sum += e.Reward
+				s.squares += e.Reward * e.Reward
 			}
 		}
 	}
 	mean := func(s side) float64 { return s.sum / float64(s.counted) } // NaN without any
 	before := mean(total[0])
-	out := endSums{Steps: len(steps), Mean: num(mean(total[1])), Before: num(before), Ends: []endSum{}}
+	out := endSums{Steps: len(steps), Mean: num(mean(total[1])), Before: num(before), Noise: num(math.NaN()), Ends: []endSum{}}
 	if total[0].counted == 0 || total[1].counted == 0 {
 		return out
 	}
+	out.Noise = num(math.Sqrt(deviation(total[0].sum, total[0].squares, total[0].counted) + deviation(total[1].sum, total[1].squares, total[1].counted)))
 	adds := func(s, of side) float64 { return (s.sum - before*float64(s.counted)) / float64(of.counted) }
 	for kind, s := range by {
 		sum := endSum{
@@ -106,6 +109,12 @@ func (x *index) ends(step int) endSums {
 		return cmp.Or(cmp.Compare(size(b), size(a)), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Stop, b.Stop), cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Tool, b.Tool), cmp.Compare(a.Cause, b.Cause))
 	})
 	return out
+}
+
+// deviation is the variance of a mean of n values, of which the sum and that of their squares are given; NaN of one.
+func deviation(sum, squares float64, n int) float64 {
+	mean := sum / float64(n)
+	return max(0, squares-float64(n)*mean*mean) / float64(n-1) / float64(n)
 }
 
 // turning is a step from which on a tool fails more often, or less.

@@ -81,7 +81,7 @@ func TestEndsAreTold(t *testing.T) {
 	put(1, 0, "answer", "", call{Tool: "calculator"}, call{Tool: "search", Cause: "broken"}, call{Tool: "calculator", Cause: "raised"})
 	put(1, 0, "error", "engine", call{Tool: "search", Cause: "broken"})
 	got := x.ends(1)
-	require.Equal(t, endSums{1, 0.5, 1, got.Ends}, got)
+	require.Equal(t, endSums{1, 0.5, 1, 0.5, got.Ends}, got)
 	require.Len(t, got.Ends, 3)
 	require.True(t, math.IsNaN(float64(got.Ends[0].Was)))
 	got.Ends[0].Was = 0

@@ -548,12 +548,12 @@ func compared(found []*entry, when func(*entry) int) taskChanges {
 	return out
 }
 
-// drawnTasks compares what a step earned with what its own tasks had earned before: where those were low, the step drew hard tasks.
+// drawnTasks compares what a step earned with what its own tasks earned in the usualSteps before: where those were low, the step drew hard tasks.
 type drawnTasks struct {
 	Tasks  int `json:"tasks"`
-	Known  int `json:"known"`  // that were tried in an earlier step
+	Known  int `json:"known"`  // that were tried in the steps before
 	Mean   num `json:"mean"`   // reward of the known ones at the step
-	Before num `json:"before"` // the mean of theirs in earlier steps
+	Before num `json:"before"` // the mean of theirs in the steps before
 }
 
 // drawn is about the tasks of a step. Each known task counts once. Trajectories that failed do not count.
@@ -574,7 +574,7 @@ func (x *index) drawn(step int) drawnTasks {
 		}
 	}
 	for _, e := range x.entries {
-		if s := by[e.Task]; s != nil && e.Step < step && counts(e) {
+		if s := by[e.Task]; s != nil && e.Step < step && e.Step >= step-usualSteps && counts(e) {
 			s.before += e.Reward
 			s.trials++
 		}
