@@ -144,6 +144,21 @@ type Streamer interface {
 	Stream(ctx context.Context, r Request, d Detail, on func([]Token)) (Completion, error)
 }
 
+// Loaded is an engine that tells how busy it is: what `agentfly status` and the page show.
+type Loaded interface {
+	// Load is a line for each server, or one for an engine in this process. It may be called after Close.
+	Load() []Load
+}
+
+// Load is how busy an engine is, or one of its servers.
+type Load struct {
+	Server  string // its address; "": in this process
+	Running int    // requests that it works on
+	Slots   int    // how many it works on at once
+	Waiting int    // requests that have no slot; 0 for a server among several, which is chosen when it has one
+	Down    string // why it takes no requests; "": it does
+}
+
 // Detail says what a stream tells of each token.
 type Detail struct {
 	Raw bool // logprobs are at temperature 1 and untruncated, instead of the distribution that was sampled

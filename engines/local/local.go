@@ -80,6 +80,7 @@ var (
 	_ engines.Engine    = (*Engine)(nil)
 	_ engines.Logprober = (*Engine)(nil)
 	_ engines.Streamer  = (*Engine)(nil)
+	_ engines.Loaded    = (*Engine)(nil)
 )
 
 // New starts an engine that samples from model, whose parameters it shares with the trainer: only Update may change them.
@@ -142,6 +143,12 @@ func (e *Engine) Stats() Stats {
 	s := e.stats
 	s.Waiting += len(e.incoming)
 	return s
+}
+
+// Load implements engines.Loaded.
+func (e *Engine) Load() []engines.Load {
+	s := e.Stats()
+	return []engines.Load{{Running: s.Running, Slots: e.options.MaxSequences, Waiting: s.Waiting}}
 }
 
 // Generate implements engines.Engine. A cancelled request leaves before the next step.

@@ -131,6 +131,7 @@ var (
 	_ engines.Engine    = (*Engine)(nil)
 	_ engines.Logprober = (*Engine)(nil)
 	_ engines.Sleeper   = (*Engine)(nil)
+	_ engines.Loaded    = (*Engine)(nil)
 )
 
 // New connects to the servers and probes each one. All must answer and serve the same context length.
@@ -181,6 +182,22 @@ func (e *Engine) Summary() string {
 // Capabilities implements engines.Engine.
 func (e *Engine) Capabilities() engines.Capabilities {
 	return engines.Capabilities{TokenIDs: true, WeightUpdates: !e.options.Frozen, MaxModelLen: e.fleet.context()}
+}
+
+// Load implements engines.Loaded.
+func (e *Engine) Load() []engines.Load {
+	var out []engines.Load
+	for _, r := range e.fleet.replicas {
+		one := engines.Load{Server: r.url, Running: r.standing.works(), Slots: e.options.InFlight}
+		switch state, reason := r.standing.status(); {
+		case state != serving && reason != nil:
+			one.Down = fmt.Sprintf("%s: %v", state, reason)
+		case state != serving:
+			one.Down = state.String()
+		}
+		out = append(out, one)
+	}
+	return out
 }
 
 // Close implements engines.Engine. The servers go on.
