@@ -92,7 +92,7 @@ first() {
   printf '%s' "$line" | tr -s ' \t' '  ' | sed 's/^ //' | cut -c 1-400
 }
 # part NAME SECONDS COMMAND...: runs it for so long at most, with its log in $log and its exit status in $code. It fails,
-# with a row, where nothing is left of the stage's time or the part used up its own.
+# with a row, where nothing is left of the stage's time or the part used up its own. It sets most, whole, left and name too.
 part() {
   name=$1 most=$2 whole=$2
   shift 2
@@ -434,21 +434,21 @@ drop_run() { test -z "${run:-}" || rm -rf "$(dirname "$run")"; }
 resumed() { # resumed NAME ARGUMENTS...: eight steps at once, and five and a resume to eight
   name=$1
   shift
-  whole=$(mktemp -d "$cache/run.XXXXXX") halves=$(mktemp -d "$cache/run.XXXXXX")
+  straight=$(mktemp -d "$cache/run.XXXXXX") halves=$(mktemp -d "$cache/run.XXXXXX")
   # shellcheck disable=SC2016 # the inner shell's own
   part "$name" 120 sh -c '
     agentfly=$1 job=$2 whole=$3 halves=$4; shift 4
     "$agentfly" train "$job" --output "$whole/run" --set trainer.steps=8 "$@" &&
       "$agentfly" train "$job" --output "$halves/run" --set trainer.steps=5 "$@" &&
-      "$agentfly" train "$job" --output "$halves/run" --resume --set trainer.steps=8 "$@"' sh "$agentfly" "$src/examples/tiny.yaml" "$whole" "$halves" "$@" || { rm -rf "$whole" "$halves"; return 0; }
+      "$agentfly" train "$job" --output "$halves/run" --resume --set trainer.steps=8 "$@"' sh "$agentfly" "$src/examples/tiny.yaml" "$straight" "$halves" "$@" || { rm -rf "$straight" "$halves"; return 0; }
   if test "$code" -ne 0; then
     row "$name" FAILED "$(tail -n 1 "$log")"
-  elif same=$(python3 "$src/scripts/gpu_rows.py" same "$whole/run" "$halves/run" 2>&1); then
+  elif same=$(python3 "$src/scripts/gpu_rows.py" same "$straight/run" "$halves/run" 2>&1); then
     row "$name" ok "$same"
   else
     row "$name" FAILED "$(echo "$same" | tail -n 1)"
   fi
-  rm -rf "$whole" "$halves"
+  rm -rf "$straight" "$halves"
 }
 stage_5() {
   library

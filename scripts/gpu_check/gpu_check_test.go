@@ -362,7 +362,7 @@ func TestGPUCheckJobs(t *testing.T) {
 	require.Equal(t, 1, status)
 	require.Equal(t, [2]string{"ok", "6 steps in 2 s, reward 0.250 to 0.500, engine and trainer 1.0e-06 apart; 0.9 reached at step 2 (4 s); train 1.50 s a step"}, rows["training job (examples/tiny.yaml)"])
 	require.Equal(t, [2]string{"FAILED", "the loss is NaN / skipped"}, rows["training job (examples/tiny.yaml), bf16"])
-	require.Equal(t, "ok", rows["the same bits after a resume"][0])
+	require.Equal(t, "ok", rows["the same bits after a resume"][0], rows["the same bits after a resume"][1])
 	require.Regexp(t, `^1 file\(s\), sha256 of model.safetensors [0-9a-f]{12}$`, rows["the same bits after a resume"][1])
 	require.Equal(t, [2]string{"skipped", "one CUDA device; NCCL wants one for each rank"}, rows["training job, two ranks over NCCL"])
 	require.Equal(t, [2]string{"ok", "memory given back and taken again; CUDA IPC between two processes"}, rows["asked for"])
