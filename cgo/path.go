@@ -94,3 +94,14 @@ func operate(operation string, dtype DType, shift, heads int, number float64, ma
 	pin.Pin(&buffers[0])
 	return toError(operation, C.af_cuda_operation(name, C.int(dtype), &buffers[0], &sizes[0], C.int(len(matrices)), C.int64_t(shift), C.int64_t(heads), C.double(number)))
 }
+
+// countOnDevice writes to file how often a forward and backward over b calls each operator of a scripted device, and the bytes and
+// floating-point operations of them: see src/cuda/scripted.h. The model's tensors have no numbers.
+func countOnDevice(c ModelConfig, dtype DType, b *Batch, checkpoint bool, file string) error {
+	name := C.CString(file)
+	defer C.free(unsafe.Pointer(name))
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	config, batch := c.raw(&pin), b.raw(&pin)
+	return toError("counts", C.af_cuda_counts(&config, C.int(dtype), &batch, flag(checkpoint), name))
+}

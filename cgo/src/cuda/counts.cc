@@ -75,9 +75,9 @@ class Counter {
     for (int64_t d = 0; d < t.dim(); d++) n *= t.stride(d) == 0 ? 1 : static_cast<double>(t.size(d));
     return n;
   }
-  static double bytes_of(c10::ArrayRef<const c10::IValue> values, size_t most) {
+  static double bytes_of(const c10::IValue* values, size_t count) {
     double sum = 0;
-    for (size_t i = 0; i < std::min(most, values.size()); i++) {
+    for (size_t i = 0; i < count; i++) {
       if (values[i].isTensor()) sum += bytes_of(values[i].toTensor());
       if (values[i].isTensorList()) {
         for (const at::Tensor& t : values[i].toTensorVector()) sum += bytes_of(t);
@@ -90,11 +90,12 @@ class Counter {
     Count& c = counts_[name];
     c.calls++;
     const auto in = f.inputs();
+    const auto results = f.outputs();
     // The last argument of an operator that ends with out is written alone.
     const bool out = f.operator_name()->overload_name.ends_with("out");
-    const double written = out ? bytes_of(in.slice(in.size() - 1), 1) : bytes_of(f.outputs(), SIZE_MAX);
+    const double written = out ? bytes_of(&in.back(), 1) : bytes_of(results.data(), results.size());
     const bool picks = name == "aten::index_select" || name == "aten::gather";  // reads as much as it writes
-    c.bytes += written + (picks ? written : bytes_of(in, out ? in.size() - 1 : SIZE_MAX));
+    c.bytes += written + (picks ? written : bytes_of(in.data(), in.size() - (out ? 1 : 0)));
     const bool adds = name.starts_with("aten::addmm");
     if (name == "aten::mm" || name == "aten::bmm" || adds) {
       const at::Tensor a = in[adds ? 1 : 0].toTensor(), b = in[adds ? 2 : 1].toTensor();

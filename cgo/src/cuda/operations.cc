@@ -1,5 +1,6 @@
 // One operation of the training path on numbers of the caller's: tests hold kernels against ATen's expressions with it.
-#include <cstring>
+#include <ATen/core/grad_mode.h>
+
 #include <string>
 
 #include "../train.h"
