@@ -65,11 +65,12 @@ func TestHalfPrecision(t *testing.T) {
 func halfPrecision(t *testing.T, name string, by path, bound float64) {
 	g, want := loadGolden(t, name), halfGoldens(t)[name]
 	m := g.model(t)
-	require.NoError(t, setPath(m, by))
-	b := plain(g.IDs, g.Temperature)
+	exactly := by
 	if by == pathFlash { // which float32 has not
-		require.NoError(t, setPath(m, pathVarlen))
+		exactly = pathVarlen
 	}
+	require.NoError(t, setPath(m, exactly))
+	b := plain(g.IDs, g.Temperature)
 	waveLoss(t, m, b, ForwardOptions{})
 	exact := gradients(t, m)
 	o, err := NewOptimizer(m, DefaultAdamW(), nil)
@@ -98,9 +99,7 @@ func halfPrecision(t *testing.T, name string, by path, bound float64) {
 		require.NoError(t, o.ZeroGrad())
 	}
 	require.NoError(t, m.SetDType(F32))
-	if by == pathFlash {
-		require.NoError(t, setPath(m, pathVarlen))
-	}
+	require.NoError(t, setPath(m, exactly))
 	back, _, err := m.Logprobs(b)
 	require.NoError(t, err)
 	require.LessOrEqual(t, worst(t, back, floats(t, g.Logprobs)), 2e-5)

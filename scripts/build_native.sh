@@ -133,7 +133,7 @@ fi
 # libtorch's own OpenMP runtime: two in one process would start twice the threads.
 gomp=$(find "$torch/lib" -name 'libgomp*.so*' | sort | head -n 1)
 gomp=${gomp:--lgomp}
-out="$cache/$kind-$( (echo "$identity $cuda $link $ours $theirs $stand_ins $driver $racy"; cat "$0") | sha256sum | cut -c1-16)"
+out="$cache/$kind-$( (echo "$identity $cuda $link $ours $theirs $stand_ins $driver $racy"; cat "$here/scripts/build_native.sh") | sha256sum | cut -c1-16)"
 if ! test -f "$out/env.sh"; then
   rm -rf "$out.tmp$$" && mkdir -p "$out.tmp$$/lib" "$out.tmp$$/test"
   rpath="-Wl,-rpath,\$ORIGIN:\$ORIGIN/../libtorch/torch/lib:$torch/lib"
