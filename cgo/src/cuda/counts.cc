@@ -1,5 +1,9 @@
 // What a forward and backward asks of a device, counted without one: on tensors without numbers (meta), an observer
 // sees every operator of libtorch. Own kernels are seen by the driver that launches them.
+// libtorch is compiled with NDEBUG, and without it a RecordFunction would have a member more here than there.
+#ifndef NDEBUG
+#define NDEBUG
+#endif
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -33,26 +37,33 @@ bool is_whole(const std::string& name) {
 
 class Counter {
  public:
-  // An operator has begun, within the one before.
-  void enter() { open_.push_back(0); }
-
-  void leave(const at::RecordFunction& f) {
-    const int64_t inside = open_.back();
-    open_.pop_back();
-    const std::string name = f.name();
-    if (inside_whole(f)) return;
-    const int64_t own = inside == 0 && works(f, name) ? 1 : 0;
-    if (own > 0) add(f, name);
-    if (!open_.empty()) open_.back() += inside + own;
+  // An operator has begun, within the one before; its inputs can be read now alone.
+  void enter(const at::RecordFunction& f) {
+    Open o;
+    o.whole = is_whole(f.name());
+    if (whole_ == 0 && f.operator_name().has_value()) read(f, o);  // else no operator, as a node of autograd
+    whole_ += o.whole;
+    open_.push_back(o);
   }
 
-  void begin_whole() { whole_++; }
-  void end_whole() { whole_--; }
+  void leave(const at::RecordFunction& f) {
+    const Open o = open_.back();
+    open_.pop_back();
+    whole_ -= o.whole;
+    if (whole_ > 0) return;
+    const bool own = (o.whole || !o.worked) && works(f, f.name());
+    if (own) add(f, o);
+    if (!open_.empty()) open_.back().worked |= own || o.worked;
+  }
 
   const std::map<std::string, Count>& counts() const { return counts_; }
 
  private:
-  bool inside_whole(const at::RecordFunction&) const { return whole_ > 0; }
+  struct Open {
+    bool whole = false, worked = false;  // an operator within it has
+    bool out = false;                    // its last argument is written alone
+    double read = 0, written = 0, flop = 0;
+  };
 
   // Neither a view, nor an allocation, nor a composite that turned out to do nothing.
   static bool works(const at::RecordFunction& f, const std::string& name) {
@@ -86,42 +97,43 @@ class Counter {
     return sum;
   }
 
-  void add(const at::RecordFunction& f, const std::string& name) {
-    Count& c = counts_[name];
-    c.calls++;
+  static void read(const at::RecordFunction& f, Open& o) {
+    const std::string name = f.name();
     const auto in = f.inputs();
-    const auto results = f.outputs();
-    // The last argument of an operator that ends with out is written alone.
-    const bool out = f.operator_name()->overload_name.ends_with("out");
-    const double written = out ? bytes_of(&in.back(), 1) : bytes_of(results.data(), results.size());
-    const bool picks = name == "aten::index_select" || name == "aten::gather";  // reads as much as it writes
-    c.bytes += written + (picks ? written : bytes_of(in.data(), in.size() - (out ? 1 : 0)));
+    if (in.empty()) return;
+    o.out = f.operator_name()->overload_name.ends_with("out");
+    if (o.out) o.written = bytes_of(&in.back(), 1);
+    o.read = bytes_of(in.data(), in.size() - (o.out ? 1 : 0));
     const bool adds = name.starts_with("aten::addmm");
     if (name == "aten::mm" || name == "aten::bmm" || adds) {
       const at::Tensor a = in[adds ? 1 : 0].toTensor(), b = in[adds ? 2 : 1].toTensor();
-      c.flop += 2.0 * static_cast<double>(a.numel()) * static_cast<double>(b.size(-1));
+      o.flop = 2.0 * static_cast<double>(a.numel()) * static_cast<double>(b.size(-1));
     }
   }
 
-  std::vector<int64_t> open_;
+  void add(const at::RecordFunction& f, const Open& o) {
+    const std::string name = f.name();
+    const auto results = f.outputs();
+    const double written = o.out ? o.written : bytes_of(results.data(), results.size());
+    const bool picks = name == "aten::index_select" || name == "aten::gather";  // reads as much as it writes
+    Count& c = counts_[name];
+    c.calls++;
+    c.bytes += written + (picks ? written : o.read);
+    c.flop += o.flop;
+  }
+
+  std::vector<Open> open_;
   int whole_ = 0;
   std::map<std::string, Count> counts_;
 };
 
 Counter* counter = nullptr;
 
-struct Whole : at::ObserverContext {};
-
 std::unique_ptr<at::ObserverContext> entered(const at::RecordFunction& f) {
-  counter->enter();
-  if (!is_whole(f.name())) return nullptr;
-  counter->begin_whole();
-  return std::make_unique<Whole>();
+  counter->enter(f);
+  return nullptr;
 }
-void left(const at::RecordFunction& f, at::ObserverContext* context) {
-  if (context != nullptr) counter->end_whole();
-  counter->leave(f);
-}
+void left(const at::RecordFunction& f, at::ObserverContext*) { counter->leave(f); }
 
 struct Observed {
   Observed()

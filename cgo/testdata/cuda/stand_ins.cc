@@ -5,6 +5,8 @@
 // products.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 #include <torch/version.h>
 
@@ -12,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -153,13 +156,24 @@ std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor& d_out, const Ten
   return {dq, dk, dv};
 }
 
-// ---- without numbers alone ----
+// ---- without numbers alone: operators whose shapes only libtorch's Python knows ----
 
 Tensor segment_reduce(const Tensor& data, c10::string_view, const OptionalTensor&, const OptionalTensor&,
                       const OptionalTensor& offsets, int64_t, bool, const std::optional<at::Scalar>&) {
   std::vector<int64_t> sizes = data.sizes().vec();
   sizes[0] = offsets->numel() - 1;
   return at::empty(sizes, data.options());
+}
+Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.at(dim) = index.numel();
+  return at::empty(sizes, x.options());
+}
+Tensor& index_select_out(const Tensor&, int64_t, const Tensor&, Tensor& out) { return out; }
+Tensor& logical_and_out(const Tensor&, const Tensor&, Tensor& out) { return out; }
+Tensor& abs_out(const Tensor&, Tensor& out) { return out; }
+Tensor where(const Tensor&, const Tensor& a, const Tensor& b) {
+  return at::empty(at::infer_size(a.sizes(), b.sizes()), a.options());
 }
 
 void all(torch::Library& m) {
@@ -176,5 +190,15 @@ void all(torch::Library& m) {
 TORCH_LIBRARY_IMPL(aten, CPU, m) { all(m); }
 TORCH_LIBRARY_IMPL(aten, Meta, m) {
   all(m);
-  m.impl("segment_reduce", segment_reduce);
+  const auto add = [&](const char* name, const char* overload, auto&& f) {
+    const auto op = c10::Dispatcher::singleton().findSchema({std::string("aten::") + name, overload});
+    if (op.has_value() && !op->hasKernelForDispatchKey(c10::DispatchKey::Meta))
+      m.impl((std::string(name) + (*overload == 0 ? "" : ".") + overload).c_str(), f);
+  };
+  add("segment_reduce", "", segment_reduce);
+  add("index_select", "", index_select);
+  add("index_select", "out", index_select_out);
+  add("logical_and", "out", logical_and_out);
+  add("abs", "out", abs_out);
+  add("where", "self", where);
 }
