@@ -114,7 +114,7 @@ bench-gateway: setup ## what a call over the gateway costs, beside LiteLLM's pro
 cuda-kernels: ## compile the CUDA kernels to machine code of sm_90 without a GPU: registers of each, none may spill (94 MB once)
 	@scripts/cuda_kernels.sh check
 
-cuda-build: ## compile the C++ library against PyPI's CUDA libtorch and load it, without a GPU (VERSIONS="2.11.0"; 5 GB each)
+cuda-build: ## compile the C++ library against PyPI's CUDA libtorch and load it, without a GPU (VERSIONS, 5 GB each)
 	@scripts/cuda_build.sh $(VERSIONS)
 
 gpu-bundle: setup ## what scripts/gpu_check.sh needs on a GPU machine without Go or network (DIR=FOLDER)

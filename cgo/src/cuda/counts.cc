@@ -69,7 +69,7 @@ class Counter {
   static bool works(const at::RecordFunction& f, const std::string& name) {
     const auto& op = f.operator_name();
     if (!op.has_value() || name.starts_with("aten::empty") || name.starts_with("aten::new_empty") ||
-        name == "aten::resize_")
+        name == "aten::resize_" || name == "aten::_unsafe_view")
       return false;
     const auto handle = c10::Dispatcher::singleton().findSchema(*op);
     if (!handle.has_value() || handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))
