@@ -69,16 +69,16 @@ at::Tensor af_model::scratch(at::IntArrayRef sizes, at::ScalarType type) const {
 
 at::Tensor af_model::activation(at::IntArrayRef sizes) const { return scratch(sizes, dtype); }
 
-// AGENTFLY_ATTENTION=flash asks for flash attention, which takes bfloat16 and heads of a multiple of 8 up to 256;
-// without it, attention is one segment at a time: no GPU has run the other yet.
+// Flash attention takes bfloat16 and heads of a multiple of 8 up to 256. Elsewhere, and with
+// AGENTFLY_ATTENTION=segments, attention is one segment at a time.
 void af_model::choose_path() {
   if (asked_path >= 0) {
     path = static_cast<af::Path>(asked_path);
     return;
   }
   const char* asked = std::getenv("AGENTFLY_ATTENTION");
-  const bool wanted = asked != nullptr && std::string(asked) == "flash";
-  const bool flash = wanted && dtype == at::kBFloat16 && config.head_dim % 8 == 0 && config.head_dim <= 256;
+  const bool refused = asked != nullptr && std::string(asked) == "segments";
+  const bool flash = !refused && dtype == at::kBFloat16 && config.head_dim % 8 == 0 && config.head_dim <= 256;
   path = device.is_cpu() ? af::Path::kKernels : flash ? af::Path::kFlash : af::Path::kSegments;
 }
 
