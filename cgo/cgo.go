@@ -134,6 +134,19 @@ type AdamWConfig struct {
 	Beta1, Beta2 float64 // [0, 1)
 	Eps          float64 // > 0
 	WeightDecay  float64 // >= 0
+	// Offload keeps the moments in host memory and brings so many elements of each to the model's device at once; 0: they
+	// lie on that device. The bits of a step are the same.
+	Offload int64
+}
+
+// OffloadChunk is a good AdamWConfig.Offload: two buffers of 256 MiB.
+const OffloadChunk = 1 << 26
+
+// DeviceMemory is what libtorch holds of a device, in bytes; zeros for a CPU.
+type DeviceMemory struct {
+	Allocated int64 // by tensors
+	Reserved  int64 // by the allocator
+	Peak      int64 // the most that tensors held
 }
 
 // DefaultAdamW returns PyTorch's defaults without weight decay.

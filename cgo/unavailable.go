@@ -57,6 +57,9 @@ func (m *Model) Parameter(string) ([]float32, error)               { return nil,
 func (m *Model) Gradient(string) ([]float32, error)                { return nil, ErrUnavailable }
 func (m *Model) Init(uint64, float64) error                        { return ErrUnavailable }
 func (m *Model) Changed()                                          {}
+func (m *Model) Release() error                                    { return ErrUnavailable }
+func (m *Model) Memory() (DeviceMemory, error)                     { return DeviceMemory{}, ErrUnavailable }
+func (m *Model) Version() uint64                                   { return 0 }
 func (m *Model) Logprobs(*Batch) (logprobs, entropy []float32, err error) {
 	return nil, nil, ErrUnavailable
 }
@@ -68,6 +71,8 @@ func NewOptimizer(*Model, AdamWConfig, *Group) (*Optimizer, error) { return nil,
 func (o *Optimizer) Close() error                              { return nil }
 func (o *Optimizer) Step(lr, maxNorm float64) (float64, error) { return 0, ErrUnavailable }
 func (o *Optimizer) ZeroGrad() error                           { return ErrUnavailable }
+func (o *Optimizer) Release() error                            { return ErrUnavailable }
+func (o *Optimizer) Restore() error                            { return ErrUnavailable }
 func (o *Optimizer) State(string, Moment) ([]float32, error)   { return nil, ErrUnavailable }
 func (o *Optimizer) SetState(string, Moment, []float32) error  { return ErrUnavailable }
 func (o *Optimizer) StepCount() int64                          { return 0 }

@@ -223,7 +223,7 @@ class Extension:
     """Named on vLLM's command line: its methods become the workers', which /collective_rpc calls."""
 
     def agentfly_present(self):
-        return None
+        return {"dtype": str(self.model_config.dtype).removeprefix("torch.")}
 
     def agentfly_after_reload(self):
         repack_tied_head(self.model_runner.get_model())
