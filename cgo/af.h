@@ -228,8 +228,7 @@ void af_nccl_free(af_nccl *g);   /* steals; NULL is allowed. Leaves the group wi
 /* ---- staging: parameters as the bytes that other processes take ---- */
 typedef struct af_staging af_staging;
 typedef struct {
-  int64_t capacity;   /* bytes, > 0 */
-  void *memory;       /* [capacity] of the host, borrowed until af_staging_free; NULL: memory of the model's device */
+  int64_t capacity;   /* bytes of the model's device, > 0 */
   int ipc;            /* not 0: memory that af_staging_handle opens to other processes */
   const char *driver; /* of ipc: NULL or "" is libcuda.so.1; others are a test's, whose memory is the host's */
 } af_staging_config;

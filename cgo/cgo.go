@@ -142,6 +142,13 @@ type AdamWConfig struct {
 // OffloadChunk is a good AdamWConfig.Offload: two buffers of 256 MiB.
 const OffloadChunk = 1 << 26
 
+// StagingConfig says what a Staging is made of.
+type StagingConfig struct {
+	Bytes  int64
+	IPC    bool   // other processes of the machine can open it, see Staging.Handle
+	Driver string // of IPC: a library in the place of libcuda.so.1, which a test names
+}
+
 // DeviceMemory is what libtorch holds of a device, in bytes; zeros for a CPU.
 type DeviceMemory struct {
 	Allocated int64 // by tensors

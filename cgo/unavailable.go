@@ -13,6 +13,9 @@ type Optimizer struct{}
 // Group stands in for the real one; no value of it can be made.
 type Group struct{}
 
+// Staging stands in for the real one; no value of it can be made.
+type Staging struct{}
+
 // NCCLGroup stands in for the real one; no value of it can be made.
 type NCCLGroup struct{}
 
@@ -91,6 +94,17 @@ func (g *Group) ReduceScatter([]float32) error         { return ErrUnavailable }
 func (g *Group) AllGather([]float32) error             { return ErrUnavailable }
 func (g *Group) BroadcastModel(*Model) error           { return ErrUnavailable }
 func (g *Group) Fail(string)                           {}
+
+func NewStaging(*Model, StagingConfig) (*Staging, error) { return nil, ErrUnavailable }
+
+func (s *Staging) Close() error                        { return nil }
+func (s *Staging) Pack([]string, DType) (int64, error) { return 0, ErrUnavailable }
+func (s *Staging) Read([]byte) error                   { return ErrUnavailable }
+func (s *Staging) Handle() ([]byte, error)             { return nil, ErrUnavailable }
+
+func (g *NCCLGroup) BroadcastStaging(context.Context, int, *Staging, int64) error {
+	return ErrUnavailable
+}
 
 func NCCL(string) (NCCLLibrary, error)                            { return NCCLLibrary{}, ErrUnavailable }
 func NCCLUniqueID(string) ([]byte, error)                         { return nil, ErrUnavailable }

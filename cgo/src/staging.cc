@@ -50,9 +50,7 @@ af_error* af_staging_new(af_model* m, const af_staging_config* c, af_staging** o
     auto s = std::make_unique<af_staging>();
     s->model = m->shared_from_this();
     const auto options = at::TensorOptions(at::kByte);
-    if (c->memory != nullptr) {
-      s->bytes = at::from_blob(c->memory, {c->capacity}, options);
-    } else if (c->ipc != 0) {
+    if (c->ipc != 0) {
       s->shared = std::make_unique<af::SharedMemory>(af::cuda_driver(driver), m->device, c->capacity);
       s->bytes = at::from_blob(s->shared->data(), {c->capacity}, options.device(m->device));
     } else {

@@ -1,4 +1,4 @@
-// Parameters as the bytes that other processes take: on the model's device or in memory of the host.
+// Parameters as the bytes that other processes take, on the model's device.
 #pragma once
 #include <memory>
 

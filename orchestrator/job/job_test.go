@@ -423,7 +423,7 @@ func TestEngines(t *testing.T) {
 		"{kind: vllm, serve: {env: {VLLM_API_KEY: a}}}":                             "engine.serve.env.VLLM_API_KEY: the key is engine.api_key",
 		`{kind: vllm, serve: {device: "cuda:1", env: {CUDA_VISIBLE_DEVICES: "0"}}}`: "engine.serve.env.CUDA_VISIBLE_DEVICES: engine.serve.device chooses the devices",
 		`{kind: vllm, serve: {env: {"A=B": a}}}`:                                    `engine.serve.env: "A=B" is no name of a variable`,
-		"{kind: vllm, urls: [http://a], weights: pigeon}":                           `engine.weights: "pigeon" is not allowed; allowed: auto, disk, lora, transfer, gloo, nccl`,
+		"{kind: vllm, urls: [http://a], weights: pigeon}":                           `engine.weights: "pigeon" is not allowed; allowed: auto, disk, lora, transfer, ipc, gloo, nccl`,
 		"{kind: vllm, urls: [http://a], weights: lora}":                             "engine.weights: lora: the job trains no adapter; set model.lora.rank",
 		"{kind: openai, urls: [http://a/v1], served_model: m}":                      "engine.kind: openai: such an endpoint returns text, and training needs the token ids",
 	} {

@@ -57,6 +57,7 @@ type Sync struct {
 	probe   []int32
 	sleep   int      // engine.sleep of the job
 	types   []string // that the servers compute in
+	tensors *tensors // of the last update that went from the device; nil for none
 }
 
 // NewRun makes a name for a run of a job, which its weights have on servers and those of no other run.
@@ -303,16 +304,12 @@ func (s *Sync) Barrier(version *int32) func(context.Context, func(context.Contex
 func (s *Sync) Push(ctx context.Context, version int32) error {
 	defer watchdog.Enter(ctx, "weights", "version "+strconv.Itoa(int(version))).Leave()
 	start := time.Now()
-	next := filepath.Join(s.folder, "version-"+strconv.Itoa(int(version)))
-	save := func() error { return s.c.Policy.SaveHF(next, modelfile.F32) }
-	if s.c.Job.Engine.Weights == "lora" {
-		save = func() error { return s.c.Policy.SaveAdapter(next, "") }
-	}
-	if err := save(); err != nil {
+	w, err := s.weights(version)
+	if err != nil {
 		return err
 	}
 	var logprobs []float32
-	err := s.c.Worker.Do(ctx, func() (err error) {
+	err = s.c.Worker.Do(ctx, func() (err error) {
 		logprobs, _, err = trainer.LogprobsOf(s.c.Policy.Model, s.probe, 1)
 		return err
 	})
@@ -327,13 +324,15 @@ func (s *Sync) Push(ctx context.Context, version int32) error {
 	if s.server != nil {
 		s.server.Hold(false)
 	}
-	err = s.engine.Update(ctx, engines.Weights{
-		Version: version, Path: next, Probe: &engines.Probe{TokenIDs: s.probe, Logprobs: logprobs, Tolerance: s.tolerance()},
-	})
+	w.Probe = &engines.Probe{TokenIDs: s.probe, Logprobs: logprobs, Tolerance: s.tolerance()}
+	err = s.engine.Update(ctx, w)
+	if s.tensors != nil {
+		err = errors.Join(err, s.tensors.free())
+	}
 	if err != nil {
 		return err
 	}
-	old := s.current
+	old, next := s.current, w.Path
 	s.current = next
 	s.Seconds += time.Since(start).Seconds()
 	if old == "" || old == next {
@@ -343,6 +342,21 @@ func (s *Sync) Push(ctx context.Context, version int32) error {
 		return fmt.Errorf("orchestrator: old weights: %w", err)
 	}
 	return nil
+}
+
+// weights are the policy's as the engine takes them: in the memory of its device, or in a folder that is written now.
+func (s *Sync) weights(version int32) (w engines.Weights, err error) {
+	w.Version = version
+	if s.direct() {
+		s.tensors = newTensors(s.c.Policy.Model, s.wire(), s.c.Job.Engine.Weights == "ipc")
+		w.Tensors = s.tensors
+		return w, nil
+	}
+	w.Path = filepath.Join(s.folder, "version-"+strconv.Itoa(int(version)))
+	if s.c.Job.Engine.Weights == "lora" {
+		return w, s.c.Policy.SaveAdapter(w.Path, "")
+	}
+	return w, s.c.Policy.SaveHF(w.Path, modelfile.F32)
 }
 
 // keepLog copies the server's log into the run's folder, if the run got so far as to have one.
@@ -365,6 +379,9 @@ func (s *Sync) Close() error {
 	var errs []error
 	if s.engine != nil {
 		errs = append(errs, s.engine.Close())
+	}
+	if s.tensors != nil {
+		errs = append(errs, s.tensors.free())
 	}
 	if s.mirror != nil {
 		errs = append(errs, s.mirror.model.Close())
