@@ -112,6 +112,12 @@ af_error *af_model_get_merged(af_model *m, const char *name, float *out, int64_t
 af_error *af_model_get_gradient(af_model *m, const char *name, float *out, int64_t n); /* zeros where there is none */
 /* matrices and embeddings ~ N(0, std), norms 1, biases 0, from a counter-based generator: same seed, same bits */
 af_error *af_model_init(af_model *m, uint64_t seed, double std);
+/* Gives the memory of the device back that the parameters do not need, for somebody else who shares it: rounded copy and
+ * intermediates are dropped, as is a gradient of zeros, and the device's allocator is emptied. Another gradient goes to
+ * host memory until af_optimizer_restore. The next forward takes what it needs again. */
+af_error *af_model_release(af_model *m);
+typedef struct { int64_t allocated, reserved, peak; } af_memory; /* bytes: of tensors, of the allocator, the most of tensors */
+af_error *af_model_memory(const af_model *m, af_memory *out);    /* of the model's device, by libtorch; zeros on a CPU */
 /* tells that parameters changed: what the engine packed or cast is redone before its next forward */
 void af_model_changed(af_model *m);
 
@@ -213,12 +219,36 @@ af_error *af_nccl_new(const af_nccl_config *c, af_nccl **out); /* out new, af_nc
 af_error *af_nccl_join(af_nccl *g);
 /* data [n] bytes becomes root's; returns when it is through. Read and written during the call only */
 af_error *af_nccl_broadcast(af_nccl *g, int root, void *data, int64_t n);
+struct af_staging;
+/* the same of the first n bytes of a staging buffer, on the device where it lies */
+af_error *af_nccl_broadcast_staging(af_nccl *g, int root, struct af_staging *s, int64_t n);
 void af_nccl_cancel(af_nccl *g); /* any thread, while another is in join or broadcast */
 void af_nccl_free(af_nccl *g);   /* steals; NULL is allowed. Leaves the group without waiting for the others */
 
+/* ---- staging: parameters as the bytes that other processes take ---- */
+typedef struct af_staging af_staging;
+typedef struct {
+  int64_t capacity;   /* bytes of the model's device, > 0 */
+  int ipc;            /* not 0: memory that af_staging_handle opens to other processes */
+  const char *driver; /* of ipc: NULL or "" is libcuda.so.1; others are a test's, whose memory is the host's */
+} af_staging_config;
+af_error *af_staging_new(af_model *m, const af_staging_config *c, af_staging **out); /* out new, af_staging_free; keeps the model alive */
+void af_staging_free(af_staging *s);                                               /* steals; NULL is allowed */
+/* Writes base parameters, an adapter added, as dtype F32 or BF16 back to back from the buffer's start; done when it returns.
+ * *bytes out. Fails where they do not fit. */
+af_error *af_staging_pack(af_staging *s, const char *const *names, int64_t count, int dtype, int64_t *bytes);
+af_error *af_staging_read(const af_staging *s, void *out, int64_t n); /* the first n bytes */
+enum { AF_IPC_HANDLE_BYTES = 64 };
+af_error *af_staging_handle(const af_staging *s, char *handle); /* handle [64] out: CUipcMemHandle; of ipc only */
+/* counts changes of the model's parameters: what was packed at two counts may differ */
+uint64_t af_model_version(const af_model *m);
+
 /* ---- optimizer: AdamW (decoupled weight decay; norms, biases and embeddings are decayed too, as torch.optim.AdamW) ---- */
 typedef struct af_optimizer af_optimizer;
-typedef struct { double beta1, beta2, eps, weight_decay; } af_adamw_config;
+typedef struct {
+  double beta1, beta2, eps, weight_decay;
+  int64_t offload; /* 0: the moments lie on the model's device; above: in host memory, so many elements of them come at once */
+} af_adamw_config;
 /* g NULL: this process alone. Otherwise every rank makes one and holds the state of its share of the parameters; step
  * and get_state are collectives: all ranks call them alike. */
 af_error *af_optimizer_new(af_model *m, const af_adamw_config *c, af_group *g, af_optimizer **out);
@@ -228,6 +258,10 @@ void af_optimizer_free(af_optimizer *o);
  * with lr is taken, gradients are cleared, af_model_changed is implied. */
 af_error *af_optimizer_step(af_optimizer *o, double lr, double max_norm, double *norm);
 af_error *af_optimizer_zero_grad(af_optimizer *o);
+/* Moments, and a gradient that is not zero, go to host memory (pinned beside a CUDA device), and af_model_release is implied.
+ * Until restore a step is refused; state is read and set as ever. Either may be called again. */
+af_error *af_optimizer_release(af_optimizer *o);
+af_error *af_optimizer_restore(af_optimizer *o);
 /* state of one parameter: which 0 = exp_avg, 1 = exp_avg_sq; [n] float32. set keeps what this rank holds of it */
 af_error *af_optimizer_get_state(af_optimizer *o, const char *name, int which, float *out, int64_t n);
 af_error *af_optimizer_set_state(af_optimizer *o, const char *name, int which, const float *data, int64_t n);

@@ -71,9 +71,12 @@ type Completion struct {
 // Weights describe one update. Apply is set when engine and trainer share parameters: the engine calls it at a barrier
 // between decode steps, so that nobody reads the parameters meanwhile. Otherwise Path names a Hugging Face folder (or a
 // PEFT adapter's) that stays as it is until the next Update returns, and Probe proves that the engine computes with it.
+//
+// Tensors, where they are set, hold the same weights without a folder, for engines that ask for them; Path is empty then.
 type Weights struct {
 	Version int32
 	Path    string
+	Tensors Tensors
 	Apply   func(ctx context.Context) error
 	Probe   *Probe
 }

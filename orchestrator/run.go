@@ -194,7 +194,7 @@ func (r *run) openTrainer(ctx context.Context, from string) error {
 	if err != nil {
 		return err
 	}
-	r.trainer = made
+	r.trainer, r.session.Weights.Lender = made, made
 	if from != "" {
 		if err := r.trainer.Load(filepath.Join(from, checkpoint.TrainerFolder)); err != nil {
 			return err

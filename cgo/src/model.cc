@@ -238,6 +238,7 @@ af_error* af_model_get_merged(af_model* m, const char* name, float* out, int64_t
 
 af_error* af_model_get_gradient(af_model* m, const char* name, float* out, int64_t n) {
   return af::guard([&] {
+    if (m->held_gradient.defined()) throw af::InputError("the gradient lies in host memory: restore the optimizer first");
     const at::Tensor& value = m->find(*m, name);
     const auto found = m->grad.by_name.find(name);  // none before a backward, none of what is frozen
     af::read_floats(found != m->grad.by_name.end() ? found->second : at::zeros_like(value), name, out, n);
@@ -260,6 +261,8 @@ af_error* af_model_init(af_model* m, uint64_t seed, double std) {
     af_model_changed(m);
   });
 }
+
+uint64_t af_model_version(const af_model* m) { return m->version + m->base_version; }
 
 void af_model_changed(af_model* m) {
   m->version++;

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -76,7 +77,7 @@ func models(t *testing.T) string {
 }
 
 func serveOptions(t *testing.T, folder string) ServeOptions {
-	return ServeOptions{Command: os.Getenv("AGENTFLY_VLLM"), Model: filepath.Join(models(t), "a"), MaxModelLen: 1024, CPU: true, Folder: folder}
+	return ServeOptions{Command: os.Getenv("AGENTFLY_VLLM"), Model: filepath.Join(models(t), "a"), MaxModelLen: 1024, CPU: true, Folder: folder, LoRARank: 8}
 }
 
 // realURL is the shared server's address; it is started at the first call.
@@ -423,4 +424,32 @@ func TestRealForksHitThePrefixCache(t *testing.T) {
 	c, err := e.Generate(t.Context(), q)
 	require.NoError(t, err)
 	require.Zero(t, c.CachedTokens)
+}
+
+// A server that computes in bfloat16 says so, and its updates are proven within the tolerance of that type: float32's refuses
+// it, and other weights are far outside.
+func TestRealBFloat16(t *testing.T) {
+	o := serveOptions(t, t.TempDir())
+	o.DType, o.LoRARank = "bfloat16", 0
+	server, err := Serve(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	e, err := New(t.Context(), Options{URLs: []string{server.URL}, APIKey: server.APIKey})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	s := e.Servers()[0]
+	require.Equal(t, "bfloat16", s.DType)
+	require.False(t, s.LoRA, "it was not started for adapters")
+	w := realWeights(t, "b", 1)
+	w.Probe.Tolerance = Tolerance(s.DType)
+	require.NoError(t, e.Update(t.Context(), w))
+	w.Version, w.Probe.Tolerance = 2, Tolerance("float32")
+	var far *ProofError
+	require.ErrorAs(t, e.Update(t.Context(), w), &far)
+	t.Logf("bfloat16 is %.3g from float32", math.Abs(far.Engine-far.Trainer))
+	wrong := realWeights(t, "a", 3)
+	wrong.Probe = w.Probe
+	wrong.Probe.Tolerance = Tolerance(s.DType)
+	require.ErrorAs(t, e.Update(t.Context(), wrong), &far)
+	require.Greater(t, math.Abs(far.Engine-far.Trainer), 1.0)
 }

@@ -37,6 +37,7 @@ const (
 	WayDisk     Way = "disk"     // the server reads the folder
 	WayLoRA     Way = "lora"     // the server reads the adapter
 	WayTransfer Way = "transfer" // the tensors go through shared memory to the extension in engines/vllm/extension
+	WayIPC      Way = "ipc"      // the extension opens the trainer's device memory, of one card, by handles of CUDA IPC
 	WayGloo     Way = "gloo"     // they are broadcast over a process group of CPUs to that extension
 	WayNCCL     Way = "nccl"     // they are broadcast over NCCL to vLLM's own engine; the servers run with backend nccl
 )

@@ -236,6 +236,16 @@ func (s *Session) BeginAnew(drop func(id string)) {
 	s.Sampler.World.WentOn = func(id, how string) { s.Notes.Note(fmt.Sprintf("trajectory %s goes on: %s", id, how)) }
 }
 
+// adamW is the job's optimizer. On a CPU the moments lie in host memory as it is.
+func (s *Session) adamW() cgo.AdamWConfig {
+	t := s.Job.Trainer
+	c := cgo.AdamWConfig{Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay}
+	if t.Offload == "optimizer" && s.Policy.Device() != "cpu" {
+		c.Offload = cgo.OffloadChunk
+	}
+	return c
+}
+
 // Trainer makes the trainer whose writes to the parameters go through the engine's barrier, if there is one, with what the algorithm needs
 // beside the policy: a critic's value head, a frozen reference. ranks are the processes that train together, nil is this one alone; version
 // is the policy's, which the trainer's writes raise.
@@ -243,7 +253,7 @@ func (s *Session) Trainer(a *algorithms.Algorithm, ranks *processes.Group, versi
 	t := s.Job.Trainer
 	c := trainer.Config{
 		Schedule: scheduleOf(t, a),
-		AdamW:    cgo.AdamWConfig{Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay},
+		AdamW:    s.adamW(),
 		ClipGrad: t.ClipGrad, Temperature: s.Job.Rollout.Temperature, MicroBatchTokens: t.MicroBatchTokens,
 		MaxLength: s.Policy.Config.MaxContext(), Checkpoint: t.Checkpointing,
 	}

@@ -39,6 +39,9 @@ func Remedies(s Setting, place string) (out []Remedy) {
 	if !s.BFloat16 {
 		try("model.dtype=bfloat16", "it computes with rounded weights", func(c *Setting) { c.BFloat16 = true })
 	}
+	if s.CUDA && !s.Offload && place == Device {
+		try("trainer.offload=optimizer", "the optimizer's step waits for copies from and to host memory", func(c *Setting) { c.Offload = true })
+	}
 	if half := max(s.Tokens/2, s.Longest); half < s.Tokens {
 		try(fmt.Sprintf("trainer.micro_batch_tokens=%d", half), "more forwards of fewer tokens", func(c *Setting) { c.Tokens = half })
 	}
