@@ -27,6 +27,10 @@ type endSum struct {
 	Effect num `json:"effect"` // what it adds to the change of the mean reward; NaN for failed ones, which do not count
 }
 
+// usualSpan is how many steps before a step it is held against unless somebody chooses. More of them are surer, but while a policy learns fast their mean
+// lies behind.
+const usualSpan = 5
+
 // endSums say what moved the mean reward of a step: the effects of all ends add up to the change.
 type endSums struct {
 	Steps  int      `json:"steps"` // before the step, that it is held against; 0: there is none
@@ -44,12 +48,12 @@ func (e *entry) end() end {
 	return out
 }
 
-// ends holds the trajectories that were sampled for a step against those of the usualSteps before it, by how they ended.
+// ends holds the trajectories that were sampled for a step against those of so many steps before it, by how they ended.
 //
 // With m the mean reward before, an end whose trajectories are a share p of those that count, with the mean reward r, adds p·(r − m) to the mean; its
 // effect is that of the step minus that of the steps before. So an end that earns less than the mean before moves it down where it becomes more
 // frequent, and all effects add up to the change of the mean.
-func (x *index) ends(step int) endSums {
+func (x *index) ends(step, span int) endSums {
 	type side struct {
 		all, counted int
 		sum, squares float64
@@ -58,7 +62,7 @@ func (x *index) ends(step int) endSums {
 	by := map[end]*[2]side{}
 	steps := map[int]bool{}
 	for _, e := range x.entries {
-		if e.Phase != store.Train || e.Step > step || e.Step < step-usualSteps {
+		if e.Phase != store.Train || e.Step > step || e.Step < step-span {
 			continue
 		}
 		k := 0

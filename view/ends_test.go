@@ -32,7 +32,7 @@ func TestEndsAddUpToTheChange(t *testing.T) {
 			x.put(e, nil)
 			k := -1
 			switch {
-			case e.Origin != "" || e.Phase != store.Train || e.Step < 70-usualSteps || e.Step > 70:
+			case e.Origin != "" || e.Phase != store.Train || e.Step < 70-20 || e.Step > 70:
 			case e.Step == 70:
 				k = 1
 			default:
@@ -43,7 +43,7 @@ func TestEndsAddUpToTheChange(t *testing.T) {
 				n[k]++
 			}
 		}
-		got := x.ends(70)
+		got := x.ends(70, 20)
 		if n[1] == 0 {
 			require.Empty(t, got.Ends)
 			continue
@@ -80,7 +80,7 @@ func TestEndsAreTold(t *testing.T) {
 	put(1, 1, "answer", "")
 	put(1, 0, "answer", "", call{Tool: "calculator"}, call{Tool: "search", Cause: "broken"}, call{Tool: "calculator", Cause: "raised"})
 	put(1, 0, "error", "engine", call{Tool: "search", Cause: "broken"})
-	got := x.ends(1)
+	got := x.ends(1, 20)
 	require.Equal(t, endSums{1, 0.5, 1, 0.5, got.Ends}, got)
 	require.Len(t, got.Ends, 3)
 	require.True(t, math.IsNaN(float64(got.Ends[0].Was)))
@@ -88,8 +88,8 @@ func TestEndsAreTold(t *testing.T) {
 	require.Equal(t, endSum{end{"answer", "", "search", "broken"}, 1, num(1.0 / 3), 0, 0, 0, -0.5}, got.Ends[0])
 	require.Equal(t, endSum{end{Stop: "answer"}, 1, num(1.0 / 3), 1, 1, 1, 0}, got.Ends[1])
 	require.Equal(t, end{Stop: "error", Origin: "engine"}, got.Ends[2].end)
-	require.Empty(t, x.ends(0).Ends, "no step is before it")
-	require.Equal(t, 0, x.ends(0).Steps)
+	require.Empty(t, x.ends(0, 20).Ends, "no step is before it")
+	require.Equal(t, 0, x.ends(0, 20).Steps)
 }
 
 // A tool that begins to fail is told with the step, and one that fails as it always did is not.

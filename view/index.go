@@ -548,7 +548,7 @@ func compared(found []*entry, when func(*entry) int) taskChanges {
 	return out
 }
 
-// drawnTasks compares what a step earned with what its own tasks earned in the usualSteps before: where those were low, the step drew hard tasks.
+// drawnTasks compares what a step earned with what its own tasks earned in so many steps before: where those were low, the step drew hard tasks.
 type drawnTasks struct {
 	Tasks  int `json:"tasks"`
 	Known  int `json:"known"`  // that were tried in the steps before
@@ -557,7 +557,7 @@ type drawnTasks struct {
 }
 
 // drawn is about the tasks of a step. Each known task counts once. Trajectories that failed do not count.
-func (x *index) drawn(step int) drawnTasks {
+func (x *index) drawn(step, span int) drawnTasks {
 	type sums struct {
 		now, before   float64
 		tries, trials int
@@ -574,7 +574,7 @@ func (x *index) drawn(step int) drawnTasks {
 		}
 	}
 	for _, e := range x.entries {
-		if s := by[e.Task]; s != nil && e.Step < step && e.Step >= step-usualSteps && counts(e) {
+		if s := by[e.Task]; s != nil && e.Step < step && e.Step >= step-span && counts(e) {
 			s.before += e.Reward
 			s.trials++
 		}

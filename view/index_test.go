@@ -89,8 +89,8 @@ func TestTheTasksThatAStepDrew(t *testing.T) {
 		}
 		x.put(&e, nil)
 	}
-	require.Equal(t, drawnTasks{Tasks: 3, Known: 2, Mean: 0.375, Before: 0.75}, x.drawn(2))
-	first := x.drawn(0)
+	require.Equal(t, drawnTasks{Tasks: 3, Known: 2, Mean: 0.375, Before: 0.75}, x.drawn(2, 20))
+	first := x.drawn(0, 20)
 	require.Equal(t, 0, first.Known)
 	require.True(t, math.IsNaN(float64(first.Mean)))
 }

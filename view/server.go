@@ -426,9 +426,16 @@ func (s *Server) step(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	span, err := number(r.URL.Query(), "span", usualSpan)
+	if err != nil {
+		return nil, err
+	}
+	if span < 1 {
+		return nil, badRequest{fmt.Errorf("span is %d, it must be 1 or more", span)}
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return map[string]any{"step": n, "changes": x.changes(n), "drawn": x.index.drawn(n), "ends": x.index.ends(n)}, nil
+	return map[string]any{"step": n, "changes": x.changes(n), "drawn": x.index.drawn(n, span), "ends": x.index.ends(n, span)}, nil
 }
 
 // tools sums up the calls of the trajectories that a filter keeps.

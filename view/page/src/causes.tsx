@@ -1,6 +1,6 @@
 // Causes: what moved the reward of a step, what else changed, which tools fail and why, which tasks got worse, which tokens engine and trainer disagree about.
 import { useEffect, useState } from "preact/hooks";
-import { get, href, type Query, states } from "./api";
+import { get, href, type Query, route, set, states } from "./api";
 import { clean, count, number, phase, seconds, words } from "./text";
 import { chosen, ownStep as step } from "./shell";
 
@@ -68,13 +68,18 @@ function most(ends: End[], way: number): End | undefined {
   return [...by.values()].filter((x) => x.effect! * way > 0).sort((a, b) => way * (b.effect! - a.effect!))[0];
 }
 
+// spans are how many steps before a step it can be held against. More of them are surer, but while a policy learns fast their mean lies behind.
+const spans = [1, 5, 20], usualSpan = 5;
+
 // Reward says what moved the mean reward of a step: whether its tasks were harder, and how its trajectories ended.
 function Reward({ at }: { at: number }) {
-  const [v, error] = useAnswer<{ ends: Ends; drawn: Drawn }>("step", { step: at }), e = v?.ends, d = v?.drawn, change = e && e.mean !== null && e.before !== null ? e.mean - e.before : null;
+  const asked = Number(route.value.q.get("span")), span = spans.includes(asked) ? asked : usualSpan;
+  const [v, error] = useAnswer<{ ends: Ends; drawn: Drawn }>("step", { step: at, span }), e = v?.ends, d = v?.drawn, change = e && e.mean !== null && e.before !== null ? e.mean - e.before : null;
   const chance = !!e && change !== null && Math.abs(change) < 2 * (e.noise ?? 0), first = e && change !== null && !chance ? most(e.ends, Math.sign(change)) : undefined, steps = e && (e.steps === 1 ? "the step" : `the ${e.steps} steps`);
   const short = d && e && d.before !== null && e.before !== null && change !== null && 2 * d.known >= d.tasks ? (e.before - d.before) / -change : NaN; // what part of the change its tasks had before too
   const harder = short >= 0.5 ? true : short <= 0.25 ? false : undefined;
-  return <section class="card whole" aria-labelledby="why"><h3 id="why">Why the reward moved at step {at + 1}</h3><Reading />
+  return <section class="card whole" aria-labelledby="why"><h3 id="why">Why the reward moved at step {at + 1}</h3>
+    <div class="bar"><label>Held against <select id="span" value={String(span)} onChange={(x) => set({ span: x.currentTarget.value })}>{spans.map((n) => <option key={n} value={String(n)} selected={n === span}>{n === 1 ? "the step before" : `the ${n} steps before`}</option>)}</select></label></div><Reading />
     {error && <p class="alert">{error}</p>}
     {e && read() && (change === null ? <p class="none">{e.steps === 0 ? "There is no step before it that sampled trajectories." : "None of its trajectories earned a reward that counts."}</p> : <>
       <p id="moved">Its trajectories earned <b>{number(e.mean)}</b> in the mean, {Math.abs(change) < 5e-5 ? "as much as those of" : <><b class={change < 0 ? "down" : "answer"}>{number(Math.abs(change))} {change < 0 ? "less" : "more"}</b> than those of</>} {steps} before, which earned {number(e.before)}.
