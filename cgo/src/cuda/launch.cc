@@ -38,7 +38,7 @@ constexpr const char* kSingleNames[kSingle] = {"af_head_forward", "af_sum_parts"
 struct Scripted {
   bool on = false;
   std::string driver, image;
-  void* stand_ins = nullptr;
+  void (*stand_in)(int) = nullptr;
 };
 
 struct State {
@@ -78,6 +78,17 @@ bool vectors(const at::Tensor& t, int64_t row_stride, int64_t part) {
   const int64_t N = per_vector(t);
   return reinterpret_cast<uintptr_t>(t.const_data_ptr()) % kVectorBytes == 0 && row_stride % N == 0 && part % N == 0;
 }
+
+// libtorch's current stream as the driver takes it; null of a torch that does not tell (tells_streams).
+template <class Guard>
+void* native(const Guard& guard, const c10::Stream& stream) {
+  if constexpr (requires { guard.getStreamNativeHandle(stream); }) return guard.getStreamNativeHandle(stream);
+  return nullptr;
+}
+template <class Guard>
+constexpr bool tells_streams = requires(const Guard& guard, const c10::Stream& s) {
+  guard.getStreamNativeHandle(s);
+};
 
 class Loaded : public Kernels {
  public:
@@ -219,7 +230,7 @@ class Loaded : public Kernels {
     if (on.is_cuda()) {
       guard.reset_device(on.device());
       const c10::impl::VirtualGuardImpl device(c10::DeviceType::CUDA);
-      stream = device.getStreamNativeHandle(device.getStream(on.device()));
+      stream = native(device, device.getStream(on.device()));
     }
     driver_.check(driver_.launch(f, static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), 1, threads, 1, 1,
                                  static_cast<unsigned>(shared_bytes), stream, pointers, nullptr),
@@ -261,6 +272,7 @@ void enter(const Driver& d, int index) {
 }
 
 std::unique_ptr<Kernels> load(State& s, int index) {
+  if (!tells_streams<c10::impl::VirtualGuardImpl>) return without("this libtorch does not tell its streams' handles");
   const std::string image = s.scripted.on ? read_file(s.scripted.image) : carried_image();
   if (image.empty())
     return without("this library was built without them (scripts/build_native.sh needs nvcc or a package index)");
@@ -304,13 +316,16 @@ extern "C" af_error* af_cuda_scripted(const char* driver, const char* image, con
     std::lock_guard<std::mutex> lock(s.mutex);
     s.of_device.clear();
     s.driver.reset();
-    if (s.scripted.stand_ins != nullptr) dlclose(s.scripted.stand_ins);
+    if (s.scripted.stand_in != nullptr) s.scripted.stand_in(0);
     s.scripted = {};
     af::probe_products_again();
     if (driver == nullptr) return;
     s.scripted = {true, driver, image, nullptr};
     if (*stand_ins == 0) return;
-    s.scripted.stand_ins = dlopen(stand_ins, RTLD_NOW | RTLD_LOCAL);
-    if (s.scripted.stand_ins == nullptr) throw af::InputError(dlerror());
+    void* library = dlopen(stand_ins, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw af::InputError(dlerror());
+    s.scripted.stand_in = reinterpret_cast<void (*)(int)>(dlsym(library, "af_stand_in"));
+    if (s.scripted.stand_in == nullptr) throw af::InputError(std::string(stand_ins) + " has no af_stand_in");
+    s.scripted.stand_in(1);
   });
 }

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -185,11 +186,7 @@ void all(torch::Library& m) {
   m.impl("addmm.dtype_out", addmm_out);
 }
 
-}  // namespace
-
-TORCH_LIBRARY_IMPL(aten, CPU, m) { all(m); }
-TORCH_LIBRARY_IMPL(aten, Meta, m) {
-  all(m);
+void shapes(torch::Library& m) {
   const auto add = [&](const char* name, const char* overload, auto&& f) {
     const auto op = c10::Dispatcher::singleton().findSchema({std::string("aten::") + name, overload});
     if (op.has_value() && !op->hasKernelForDispatchKey(c10::DispatchKey::Meta))
@@ -201,4 +198,22 @@ TORCH_LIBRARY_IMPL(aten, Meta, m) {
   add("logical_and", "out", logical_and_out);
   add("abs", "out", abs_out);
   add("where", "self", where);
+}
+
+struct Registered {
+  torch::Library cpu{torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__};
+  torch::Library meta{torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__};
+};
+std::unique_ptr<Registered> registered;
+
+}  // namespace
+
+// Registers the operators, or takes them back.
+extern "C" void af_stand_in(int on) {
+  registered.reset();
+  if (on == 0) return;
+  registered = std::make_unique<Registered>();
+  all(registered->cpu);
+  all(registered->meta);
+  shapes(registered->meta);
 }
