@@ -116,9 +116,6 @@ func TestReleasedOptimizer(t *testing.T) {
 		require.NotContains(t, g, float32(math.NaN()))
 		require.Zero(t, g[0])
 	}
-	memory, err := m.Memory()
-	require.NoError(t, err)
-	require.Zero(t, memory, "a CPU has no allocator that counts")
 	require.NoError(t, m.Release())
 }
 
