@@ -252,5 +252,5 @@ func TestReleaseFreesMemory(t *testing.T) {
 	waveLoss(t, m, b, ForwardOptions{})
 	_, err = o.Step(1e-3, 1)
 	require.NoError(t, err)
-	require.InDelta(t, full, residentMiB(t), float64(want)/4)
+	require.Greater(t, residentMiB(t)-released, want*9/10, "what a step needs comes back with it")
 }
