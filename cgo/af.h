@@ -116,8 +116,6 @@ af_error *af_model_init(af_model *m, uint64_t seed, double std);
  * intermediates are dropped, as is a gradient of zeros, and the device's allocator is emptied. Another gradient goes to
  * host memory until af_optimizer_restore. The next forward takes what it needs again. */
 af_error *af_model_release(af_model *m);
-typedef struct { int64_t allocated, reserved, peak; } af_memory; /* bytes: of tensors, of the allocator, the most of tensors */
-af_error *af_model_memory(const af_model *m, af_memory *out);    /* of the model's device, by libtorch; zeros on a CPU */
 /* tells that parameters changed: what the engine packed or cast is redone before its next forward */
 void af_model_changed(af_model *m);
 

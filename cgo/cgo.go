@@ -149,13 +149,6 @@ type StagingConfig struct {
 	Driver string // of IPC: a library in the place of libcuda.so.1, which a test names
 }
 
-// DeviceMemory is what libtorch holds of a device, in bytes; zeros for a CPU.
-type DeviceMemory struct {
-	Allocated int64 // by tensors
-	Reserved  int64 // by the allocator
-	Peak      int64 // the most that tensors held
-}
-
 // DefaultAdamW returns PyTorch's defaults without weight decay.
 func DefaultAdamW() AdamWConfig { return AdamWConfig{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8} }
 

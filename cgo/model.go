@@ -205,13 +205,6 @@ func (m *Model) Release() error {
 	return m.handle.with("release", func(p *C.af_model) error { return toError("release", C.af_model_release(p)) })
 }
 
-// Memory is what libtorch holds of the model's device, for all models there.
-func (m *Model) Memory() (DeviceMemory, error) {
-	var raw C.af_memory
-	err := m.handle.with("memory", func(p *C.af_model) error { return toError("memory", C.af_model_memory(p, &raw)) })
-	return DeviceMemory{int64(raw.allocated), int64(raw.reserved), int64(raw.peak)}, err
-}
-
 // Version counts changes of the parameters.
 func (m *Model) Version() (v uint64) {
 	_ = m.handle.with("version", func(p *C.af_model) error { v = uint64(C.af_model_version(p)); return nil }) // closed: 0

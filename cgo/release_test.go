@@ -116,9 +116,6 @@ func TestReleasedOptimizer(t *testing.T) {
 		require.NotContains(t, g, float32(math.NaN()))
 		require.Zero(t, g[0])
 	}
-	memory, err := m.Memory()
-	require.NoError(t, err)
-	require.Zero(t, memory, "a CPU has no allocator that counts")
 	require.NoError(t, m.Release())
 }
 
@@ -255,5 +252,5 @@ func TestReleaseFreesMemory(t *testing.T) {
 	waveLoss(t, m, b, ForwardOptions{})
 	_, err = o.Step(1e-3, 1)
 	require.NoError(t, err)
-	require.InDelta(t, full, residentMiB(t), float64(want)/4)
+	require.Greater(t, residentMiB(t)-released, want*9/10, "what a step needs comes back with it")
 }

@@ -54,17 +54,4 @@ af_error* af_model_release(af_model* m) {
   return af::guard([&] { m->release(); });
 }
 
-af_error* af_model_memory(const af_model* m, af_memory* out) {
-  return af::guard([&] {
-    *out = {};
-    if (m->device.is_cpu()) return;
-    using c10::CachingAllocator::StatType;
-    const auto stats = at::getDeviceAllocator(m->device.type())->getDeviceStats(m->device.index());
-    const auto all = static_cast<size_t>(StatType::AGGREGATE);
-    out->allocated = stats.allocated_bytes[all].current;
-    out->reserved = stats.reserved_bytes[all].current;
-    out->peak = stats.allocated_bytes[all].peak;
-  });
-}
-
 }  // extern "C"
