@@ -6,7 +6,7 @@ JOB ?= examples/calculator.yaml
 export NATIVE
 
 .DEFAULT_GOAL := help
-.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-export test-gateway test-grammar test-crowd bench-gateway test-env masksearch code test-bare bench-tree release test-release test-container wheel view-page test-view bench-view bench-watch cuda-build site
+.PHONY: gpu-bundle help setup build run test test-long test-vllm race asan lint fmt fuzz golden golden-data bench bench-engine bench-train bench-async bench-env bench-rollout soak install clean test-serve test-mcp test-export test-gateway test-grammar test-crowd bench-gateway test-env masksearch code test-bare bench-tree release test-release test-container wheel view-page test-view bench-view bench-watch cuda-build cuda-kernels site
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
@@ -110,10 +110,14 @@ bench-engine: setup ## the local engine beside transformers and llama.cpp; write
 
 bench-gateway: setup ## what a call over the gateway costs, beside LiteLLM's proxy and a pass-through; writes docs/performance.md (needs an idle machine)
 	@scripts/bench_gateway.sh
-cuda-build: ## compile the C++ library against PyPI's CUDA libtorch and load it, without a GPU (VERSIONS="2.11.0"; 5 GB each)
+
+cuda-kernels: ## compile the CUDA kernels to machine code of sm_90 without a GPU: registers of each, none may spill (94 MB once)
+	@scripts/cuda_kernels.sh check
+
+cuda-build: ## compile the C++ library against PyPI's CUDA libtorch and load it, without a GPU (VERSIONS, 5 GB each)
 	@scripts/cuda_build.sh $(VERSIONS)
 
-gpu-bundle: setup ## what scripts/gpu_check.sh needs on a GPU machine without Go or network (DIR=FOLDER)
+gpu-bundle: ## what scripts/gpu_check.sh needs on a GPU machine without Go or network (DIR=FOLDER TORCH=2.11.0; 5 GB in the cache)
 	@scripts/gpu_bundle.sh $(DIR)
 
 bench-train: setup ## the trainer beside transformers with padded micro-batches; writes docs/performance.md (needs an idle machine)

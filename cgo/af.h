@@ -28,6 +28,24 @@ int af_cuda_devices(void);          /* 0 where libtorch has no CUDA or the drive
 void af_set_threads(int n);         /* intra-op threads of the calling thread's pool, n >= 1 */
 int64_t af_live_handles(void);      /* objects made here and not freed yet: tensors, models, optimizers, caches, errors */
 
+/* ---- what a training step costs; for benchmarks ----
+ * From start to stop each stage of a forward, a backward or an optimizer's step waits for the device before it and after
+ * it, so that its time is its own and the whole is slower. One profile in the process; a start drops what was counted. */
+enum { AF_STAGE_EMBEDDING, AF_STAGE_ELEMENTWISE, AF_STAGE_LINEAR, AF_STAGE_ATTENTION, AF_STAGE_HEAD, AF_STAGE_OPTIMIZER, AF_STAGES };
+typedef struct { double seconds[AF_STAGES]; int64_t calls[AF_STAGES]; } af_profile;
+void af_profile_start(void);
+void af_profile_stop(af_profile *out); /* out borrowed */
+/* What libtorch's profiler sees between start and stop, which one thread calls: kernels and copies on the device (-1: CPU,
+ * which has none), calls of libtorch's operators with those that operators make, and the names that took most time: kernels, on a
+ * CPU operators. */
+typedef struct { int64_t kernels, copies, operators; double kernel_seconds, copy_seconds; } af_trace;
+typedef struct { char name[200]; int64_t calls; double seconds; } af_traced;
+af_error *af_trace_start(int device);
+af_error *af_trace_stop(af_trace *out, af_traced *busiest, int64_t n); /* busiest [n] borrowed, most first, "" behind the last */
+/* Bytes of a CUDA device that libtorch's allocator has handed out and holds, and the most of both since the last reset. */
+typedef struct { int64_t allocated, peak, reserved, peak_reserved; } af_memory;
+af_error *af_device_memory(int device, int reset, af_memory *out);
+
 /* ---- tensors: at::Tensor*, the same pointers that gotorch holds ---- */
 typedef void *af_tensor;
 void af_tensor_free(af_tensor t);   /* steals t; NULL is allowed */
@@ -94,6 +112,10 @@ af_error *af_model_get_merged(af_model *m, const char *name, float *out, int64_t
 af_error *af_model_get_gradient(af_model *m, const char *name, float *out, int64_t n); /* zeros where there is none */
 /* matrices and embeddings ~ N(0, std), norms 1, biases 0, from a counter-based generator: same seed, same bits */
 af_error *af_model_init(af_model *m, uint64_t seed, double std);
+/* Gives the memory of the device back that the parameters do not need, for somebody else who shares it: rounded copy and
+ * intermediates are dropped, as is a gradient of zeros, and the device's allocator is emptied. Another gradient goes to
+ * host memory until af_optimizer_restore. The next forward takes what it needs again. */
+af_error *af_model_release(af_model *m);
 /* tells that parameters changed: what the engine packed or cast is redone before its next forward */
 void af_model_changed(af_model *m);
 
@@ -200,12 +222,36 @@ af_error *af_nccl_new(const af_nccl_config *c, af_nccl **out); /* out new, af_nc
 af_error *af_nccl_join(af_nccl *g);
 /* data [n] bytes becomes root's; returns when it is through. Read and written during the call only */
 af_error *af_nccl_broadcast(af_nccl *g, int root, void *data, int64_t n);
+struct af_staging;
+/* the same of the first n bytes of a staging buffer, on the device where it lies */
+af_error *af_nccl_broadcast_staging(af_nccl *g, int root, struct af_staging *s, int64_t n);
 void af_nccl_cancel(af_nccl *g); /* any thread, while another is in join or broadcast */
 void af_nccl_free(af_nccl *g);   /* steals; NULL is allowed. Leaves the group without waiting for the others */
 
+/* ---- staging: parameters as the bytes that other processes take ---- */
+typedef struct af_staging af_staging;
+typedef struct {
+  int64_t capacity;   /* bytes of the model's device, > 0 */
+  int ipc;            /* not 0: memory that af_staging_handle opens to other processes */
+  const char *driver; /* of ipc: NULL or "" is libcuda.so.1; others are a test's, whose memory is the host's */
+} af_staging_config;
+af_error *af_staging_new(af_model *m, const af_staging_config *c, af_staging **out); /* out new, af_staging_free; keeps the model alive */
+void af_staging_free(af_staging *s);                                               /* steals; NULL is allowed */
+/* Writes base parameters, an adapter added, as dtype F32 or BF16 back to back from the buffer's start; done when it returns.
+ * *bytes out. Fails where they do not fit. */
+af_error *af_staging_pack(af_staging *s, const char *const *names, int64_t count, int dtype, int64_t *bytes);
+af_error *af_staging_read(const af_staging *s, void *out, int64_t n); /* the first n bytes */
+enum { AF_IPC_HANDLE_BYTES = 64 };
+af_error *af_staging_handle(const af_staging *s, char *handle); /* handle [64] out: CUipcMemHandle; of ipc only */
+/* counts changes of the model's parameters: what was packed at two counts may differ */
+uint64_t af_model_version(const af_model *m);
+
 /* ---- optimizer: AdamW (decoupled weight decay; norms, biases and embeddings are decayed too, as torch.optim.AdamW) ---- */
 typedef struct af_optimizer af_optimizer;
-typedef struct { double beta1, beta2, eps, weight_decay; } af_adamw_config;
+typedef struct {
+  double beta1, beta2, eps, weight_decay;
+  int64_t offload; /* 0: the moments lie on the model's device; above: in host memory, so many elements of them come at once */
+} af_adamw_config;
 /* What the ranks hold and when they talk.
  *   AF_ZERO1: the moments are spread over the ranks; gradients are summed, and parameters gathered, within step.
  *   AF_FSDP: gradients are summed part by part while the backward after expect goes on; parameters are gathered
@@ -233,6 +279,10 @@ void af_optimizer_free(af_optimizer *o);
 af_error *af_optimizer_step(af_optimizer *o, double lr, double max_norm, double *norm);
 /* drops the gradients, and what is under way of their sums */
 af_error *af_optimizer_zero_grad(af_optimizer *o);
+/* Moments, and a gradient that is not zero, go to host memory (pinned beside a CUDA device), and af_model_release is implied.
+ * Until restore a step is refused; state is read and set as ever. Either may be called again. */
+af_error *af_optimizer_release(af_optimizer *o);
+af_error *af_optimizer_restore(af_optimizer *o);
 /* state of one parameter: which 0 = exp_avg, 1 = exp_avg_sq; [n] float32. set keeps what this rank holds of it */
 af_error *af_optimizer_get_state(af_optimizer *o, const char *name, int which, float *out, int64_t n);
 af_error *af_optimizer_set_state(af_optimizer *o, const char *name, int which, const float *data, int64_t n);

@@ -134,6 +134,19 @@ type AdamWConfig struct {
 	Beta1, Beta2 float64 // [0, 1)
 	Eps          float64 // > 0
 	WeightDecay  float64 // >= 0
+	// Offload keeps the moments in host memory and brings so many elements of each to the model's device at once; 0: they
+	// lie on that device. The bits of a step are the same.
+	Offload int64
+}
+
+// OffloadChunk is a good AdamWConfig.Offload: two buffers of 256 MiB.
+const OffloadChunk = 1 << 26
+
+// StagingConfig says what a Staging is made of.
+type StagingConfig struct {
+	Bytes  int64
+	IPC    bool   // other processes of the machine can open it, see Staging.Handle
+	Driver string // of IPC: a library in the place of libcuda.so.1, which a test names
 }
 
 // DefaultAdamW returns PyTorch's defaults without weight decay.

@@ -56,16 +56,20 @@ func halfGoldens(t *testing.T) map[string]halfGolden {
 // In bfloat16 we are about no farther from float32 than transformers is, in logprobs and in gradients.
 func TestHalfPrecision(t *testing.T) {
 	for _, name := range []string{"llama", "llama_biases", "smollm", "qwen2", "qwen3"} {
-		t.Run(name, func(t *testing.T) { halfPrecision(t, name, false, 1.1) })
-		t.Run(name+"/generic", func(t *testing.T) { halfPrecision(t, name, true, 1.1) })
+		t.Run(name, func(t *testing.T) { halfPrecision(t, name, pathDefault, 1.1) })
+		t.Run(name+"/generic", func(t *testing.T) { halfPrecision(t, name, pathSegments, 1.1) })
 	}
 }
 
 // bound is over transformers' own distance from float32.
-func halfPrecision(t *testing.T, name string, generic bool, bound float64) {
+func halfPrecision(t *testing.T, name string, by path, bound float64) {
 	g, want := loadGolden(t, name), halfGoldens(t)[name]
 	m := g.model(t)
-	require.NoError(t, useGeneric(m, generic))
+	exactly := by
+	if by == pathFlash { // which float32 has not
+		exactly = pathVarlen
+	}
+	require.NoError(t, setPath(m, exactly))
 	b := plain(g.IDs, g.Temperature)
 	waveLoss(t, m, b, ForwardOptions{})
 	exact := gradients(t, m)
@@ -75,6 +79,7 @@ func halfPrecision(t *testing.T, name string, generic bool, bound float64) {
 	require.NoError(t, o.ZeroGrad())
 
 	require.NoError(t, m.SetDType(BF16))
+	require.NoError(t, setPath(m, by))
 	logprobs, entropy, err := m.Logprobs(b)
 	require.NoError(t, err)
 	ours, theirs := rms(logprobs, floats(t, g.Logprobs)), rms(floats(t, want.Logprobs), floats(t, g.Logprobs))
@@ -94,6 +99,7 @@ func halfPrecision(t *testing.T, name string, generic bool, bound float64) {
 		require.NoError(t, o.ZeroGrad())
 	}
 	require.NoError(t, m.SetDType(F32))
+	require.NoError(t, setPath(m, exactly))
 	back, _, err := m.Logprobs(b)
 	require.NoError(t, err)
 	require.LessOrEqual(t, worst(t, back, floats(t, g.Logprobs)), 2e-5)
@@ -160,38 +166,40 @@ func TestHalfPrecisionMaster(t *testing.T) {
 // Adapter and value head in bfloat16: no farther from float32 than PEFT is. These adapters are large (B and A ~ N(0, 0.3),
 // share 1 to 2), which magnifies the rounding.
 func TestHalfPrecisionAdapter(t *testing.T) {
-	goldens := halfGoldens(t)
 	for _, g := range adapterGoldens(t) {
-		t.Run(g.Name, func(t *testing.T) {
-			peft := goldens[g.Name]
-			m := g.model(t)
-			require.NoError(t, m.SetDType(BF16))
-			b := plain(g.IDs, g.Temperature)
-			s, err := m.Infer(b, ForwardOptions{Entropy: true, Values: true})
-			require.NoError(t, err)
-			exact := floats(t, g.Logprobs)
-			ours, theirs := rms(s.Logprobs, exact), rms(floats(t, peft.Logprobs), exact)
-			values := relative(t, s.Values, floats(t, g.Values))
-			t.Logf("logprobs: root mean square from float32 %.4f, PEFT %.4f; values %.4f", ours, theirs, values)
-			require.Greater(t, ours, 1e-4, "it computes in bfloat16")
-			require.LessOrEqual(t, ours, 1.2*theirs)
-			require.LessOrEqual(t, values, 0.15)
-			m.SetAdapter(false)
-			off, _, err := m.Logprobs(b)
-			require.NoError(t, err)
-			require.LessOrEqual(t, rms(off, floats(t, g.BaseLogprobs)), 0.15)
-			m.SetAdapter(true)
-			g.goldenLoss(t, m, ForwardOptions{})
-			want := map[string][]float32{}
-			for name, a := range g.Gradients {
-				want[name] = floats(t, a.Data)
-			}
-			cosine, distance := compareGradients(gradients(t, m), want)
-			t.Logf("gradient: cosine %.5f, distance %.4f; PEFT %.5f, %.4f", cosine, distance, peft.Cosine, peft.Error)
-			require.LessOrEqual(t, distance, 1.2*peft.Error)
-			require.GreaterOrEqual(t, cosine, peft.Cosine-0.002)
-		})
+		t.Run(g.Name, func(t *testing.T) { halfAdapter(t, g, pathDefault) })
 	}
+}
+
+func halfAdapter(t *testing.T, g adapterGolden, by path) {
+	peft := halfGoldens(t)[g.Name]
+	m := g.model(t)
+	require.NoError(t, m.SetDType(BF16))
+	require.NoError(t, setPath(m, by))
+	b := plain(g.IDs, g.Temperature)
+	s, err := m.Infer(b, ForwardOptions{Entropy: true, Values: true})
+	require.NoError(t, err)
+	exact := floats(t, g.Logprobs)
+	ours, theirs := rms(s.Logprobs, exact), rms(floats(t, peft.Logprobs), exact)
+	values := relative(t, s.Values, floats(t, g.Values))
+	t.Logf("logprobs: root mean square from float32 %.4f, PEFT %.4f; values %.4f", ours, theirs, values)
+	require.Greater(t, ours, 1e-4, "it computes in bfloat16")
+	require.LessOrEqual(t, ours, 1.2*theirs)
+	require.LessOrEqual(t, values, 0.15)
+	m.SetAdapter(false)
+	off, _, err := m.Logprobs(b)
+	require.NoError(t, err)
+	require.LessOrEqual(t, rms(off, floats(t, g.BaseLogprobs)), 0.15)
+	m.SetAdapter(true)
+	g.goldenLoss(t, m, ForwardOptions{})
+	want := map[string][]float32{}
+	for name, a := range g.Gradients {
+		want[name] = floats(t, a.Data)
+	}
+	cosine, distance := compareGradients(gradients(t, m), want)
+	t.Logf("gradient: cosine %.5f, distance %.4f; PEFT %.5f, %.4f", cosine, distance, peft.Cosine, peft.Error)
+	require.LessOrEqual(t, distance, 1.2*peft.Error)
+	require.GreaterOrEqual(t, cosine, peft.Cosine-0.002)
 }
 
 // AGENTFLY_CPU=avx2 leaves MKL's instructions for bfloat16 alone as well: a processor of that kind has none.

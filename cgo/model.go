@@ -43,20 +43,25 @@ func NewModel(c ModelConfig, device string) (*Model, error) {
 	c.InvFreq = append([]float32(nil), c.InvFreq...)
 	var pin runtime.Pinner
 	defer pin.Unpin()
-	pin.Pin(&c.InvFreq[0])
-	raw := C.af_model_config{
-		vocab_size: C.int64_t(c.VocabSize), hidden_size: C.int64_t(c.HiddenSize), intermediate_size: C.int64_t(c.IntermediateSize),
-		num_layers: C.int64_t(c.NumLayers), num_heads: C.int64_t(c.NumHeads), num_kv_heads: C.int64_t(c.NumKVHeads),
-		head_dim: C.int64_t(c.HeadDim), rms_norm_eps: C.double(c.RMSNormEps), tie_word_embeddings: flag(c.TieWordEmbeddings),
-		qkv_bias: flag(c.QKVBias), o_bias: flag(c.OBias), mlp_bias: flag(c.MLPBias), qk_norm: flag(c.QKNorm),
-		inv_freq: (*C.float)(&c.InvFreq[0]), attention_factor: C.double(c.AttentionFactor),
-	}
+	raw := c.raw(&pin)
 	m := &Model{config: c}
 	if err := toError("model", C.af_model_new(&raw, C.int(index), &m.handle.ptr)); err != nil {
 		return nil, err
 	}
 	m.handle.cleanup = runtime.AddCleanup(m, func(p *C.af_model) { C.af_model_free(p) }, m.handle.ptr) // a net; Close is the way
 	return m, nil
+}
+
+// raw is c as the C library takes it, as long as pin pins.
+func (c ModelConfig) raw(pin *runtime.Pinner) C.af_model_config {
+	pin.Pin(&c.InvFreq[0])
+	return C.af_model_config{
+		vocab_size: C.int64_t(c.VocabSize), hidden_size: C.int64_t(c.HiddenSize), intermediate_size: C.int64_t(c.IntermediateSize),
+		num_layers: C.int64_t(c.NumLayers), num_heads: C.int64_t(c.NumHeads), num_kv_heads: C.int64_t(c.NumKVHeads),
+		head_dim: C.int64_t(c.HeadDim), rms_norm_eps: C.double(c.RMSNormEps), tie_word_embeddings: flag(c.TieWordEmbeddings),
+		qkv_bias: flag(c.QKVBias), o_bias: flag(c.OBias), mlp_bias: flag(c.MLPBias), qk_norm: flag(c.QKNorm),
+		inv_freq: (*C.float)(&c.InvFreq[0]), attention_factor: C.double(c.AttentionFactor),
+	}
 }
 
 func deviceIndex(device string) (int, error) {
@@ -194,6 +199,18 @@ func (m *Model) Changed() {
 	_ = m.handle.with("changed", func(p *C.af_model) error { C.af_model_changed(p); return nil }) // closed: nothing to tell
 }
 
+// Release gives memory of the model's device back that its parameters do not need, as [Optimizer.Release] does. It is for
+// models that nothing trains.
+func (m *Model) Release() error {
+	return m.handle.with("release", func(p *C.af_model) error { return toError("release", C.af_model_release(p)) })
+}
+
+// Version counts changes of the parameters.
+func (m *Model) Version() (v uint64) {
+	_ = m.handle.with("version", func(p *C.af_model) error { v = uint64(C.af_model_version(p)); return nil }) // closed: 0
+	return v
+}
+
 // Outputs are a forward's tensors, each [N] float32 on the model's device; the zero Tensor where one was not asked for.
 type Outputs struct {
 	Logprobs gotorch.Tensor // of every row's target
@@ -271,17 +288,22 @@ func (m *Model) withBatch(what string, b *Batch, do func(*C.af_model, *C.af_batc
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
+	raw := b.raw(&pin)
+	return m.handle.with(what, func(p *C.af_model) error { return toError(what, do(p, &raw)) })
+}
+
+// raw is b, which is valid, as the C library takes it, as long as pin pins.
+func (b *Batch) raw(pin *runtime.Pinner) C.af_batch {
 	ints := func(v []int32) *C.int32_t { // v is not empty: Validate saw to it
 		pin.Pin(&v[0])
 		return (*C.int32_t)(&v[0])
 	}
-	raw := C.af_batch{
+	return C.af_batch{
 		num_tokens: C.int64_t(len(b.Tokens)), tokens: ints(b.Tokens), positions: ints(b.Positions),
 		num_segments: C.int64_t(len(b.SegmentStart)), segment_start: ints(b.SegmentStart), segment_length: ints(b.SegmentLength),
 		segment_parent: ints(b.SegmentParent), num_rows: C.int64_t(len(b.RowToken)), row_token: ints(b.RowToken),
 		row_target: ints(b.RowTarget), temperature: C.double(b.Temperature),
 	}
-	return m.handle.with(what, func(p *C.af_model) error { return toError(what, do(p, &raw)) })
 }
 
 // mask is AF_TARGET_* of resolved targets.

@@ -29,7 +29,7 @@ type Optimizer struct {
 // the state is spread over its ranks; close the optimizer before the group.
 func NewOptimizer(m *Model, c AdamWConfig, g *Group) (*Optimizer, error) {
 	o := &Optimizer{model: m, group: g}
-	raw := C.af_adamw_config{beta1: C.double(c.Beta1), beta2: C.double(c.Beta2), eps: C.double(c.Eps), weight_decay: C.double(c.WeightDecay)}
+	raw := C.af_adamw_config{beta1: C.double(c.Beta1), beta2: C.double(c.Beta2), eps: C.double(c.Eps), weight_decay: C.double(c.WeightDecay), offload: C.int64_t(c.Offload)}
 	err := m.handle.with("optimizer", func(p *C.af_model) error {
 		return g.with("optimizer", func(group *C.af_group) error {
 			sharding := ZeRO1
@@ -114,6 +114,18 @@ func (o *Optimizer) Share() error {
 // ZeroGrad drops the gradients.
 func (o *Optimizer) ZeroGrad() error {
 	return o.with("zero grad", func(p *C.af_optimizer) error { return toError("zero grad", C.af_optimizer_zero_grad(p)) })
+}
+
+// Release moves the moments, and gradients that are not zero, to host memory, drops what the model can compute again, and
+// gives what is free then back to the device: somebody else needs its memory. The model goes on to compute forwards; a step is
+// refused until Restore.
+func (o *Optimizer) Release() error {
+	return o.with("release", func(p *C.af_optimizer) error { return toError("release", C.af_optimizer_release(p)) })
+}
+
+// Restore brings back what Release moved, to the same bits.
+func (o *Optimizer) Restore() error {
+	return o.with("restore", func(p *C.af_optimizer) error { return toError("restore", C.af_optimizer_restore(p)) })
 }
 
 // State returns a copy of one moment of a parameter.

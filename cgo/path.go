@@ -3,11 +3,17 @@
 package cgo
 
 /*
+#include <stdlib.h>
 #include "af.h"
+#include "src/cuda/scripted.h"
 */
 import "C"
 
-import "fmt"
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+)
 
 // What the tests of this package need of the library: files of tests cannot import "C".
 
@@ -51,4 +57,51 @@ func attention(m *Model, b *Batch, qkv, dOut []float32) (a attended, err error) 
 		return C.af_attention(p, batch, f(qkv), f(dOut), f(a.out), f(a.lse), f(a.gradient))
 	})
 	return a, err
+}
+
+// scriptCUDA has tensors of the CPU computed on as those of a CUDA device are, by a scripted driver and libtorch's operators for
+// CUDA; "" leaves one out. unscriptCUDA ends it.
+func scriptCUDA(driver, image, standIns string) error {
+	var text [3]*C.char
+	for i, s := range []string{driver, image, standIns} {
+		text[i] = C.CString(s)
+		defer C.free(unsafe.Pointer(text[i]))
+	}
+	return toError("scripted CUDA", C.af_cuda_scripted(text[0], text[1], text[2]))
+}
+
+func unscriptCUDA() error { return toError("scripted CUDA", C.af_cuda_scripted(nil, nil, nil)) }
+
+// matrix is a buffer of an operation: rows of columns numbers.
+type matrix struct {
+	rows, columns int
+	data          []float32
+}
+
+// operate runs an operation of the training path as devices other than the CPU do, on matrices, which hold its results afterwards.
+// Which there are for each operation says src/cuda/operations.cc.
+func operate(operation string, dtype DType, shift, heads int, number float64, matrices ...matrix) error {
+	name := C.CString(operation)
+	defer C.free(unsafe.Pointer(name))
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	buffers, sizes := make([]*C.float, len(matrices)), make([]C.int64_t, 0, 2*len(matrices))
+	for i, m := range matrices {
+		pin.Pin(&m.data[0])
+		buffers[i] = (*C.float)(&m.data[0])
+		sizes = append(sizes, C.int64_t(m.rows), C.int64_t(m.columns))
+	}
+	pin.Pin(&buffers[0])
+	return toError(operation, C.af_cuda_operation(name, C.int(dtype), &buffers[0], &sizes[0], C.int(len(matrices)), C.int64_t(shift), C.int64_t(heads), C.double(number)))
+}
+
+// countOnDevice writes to file how often a forward and backward over b calls each operator of a scripted device, and the bytes and
+// floating-point operations of them: see src/cuda/scripted.h. The model's tensors have no numbers.
+func countOnDevice(c ModelConfig, dtype DType, b *Batch, checkpoint bool, file string) error {
+	name := C.CString(file)
+	defer C.free(unsafe.Pointer(name))
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	config, batch := c.raw(&pin), b.raw(&pin)
+	return toError("counts", C.af_cuda_counts(&config, C.int(dtype), &batch, flag(checkpoint), name))
 }

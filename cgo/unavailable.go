@@ -13,6 +13,9 @@ type Optimizer struct{}
 // Group stands in for the real one; no value of it can be made.
 type Group struct{}
 
+// Staging stands in for the real one; no value of it can be made.
+type Staging struct{}
+
 // NCCLGroup stands in for the real one; no value of it can be made.
 type NCCLGroup struct{}
 
@@ -57,6 +60,8 @@ func (m *Model) Parameter(string) ([]float32, error)               { return nil,
 func (m *Model) Gradient(string) ([]float32, error)                { return nil, ErrUnavailable }
 func (m *Model) Init(uint64, float64) error                        { return ErrUnavailable }
 func (m *Model) Changed()                                          {}
+func (m *Model) Release() error                                    { return ErrUnavailable }
+func (m *Model) Version() uint64                                   { return 0 }
 func (m *Model) Logprobs(*Batch) (logprobs, entropy []float32, err error) {
 	return nil, nil, ErrUnavailable
 }
@@ -73,6 +78,8 @@ func (o *Optimizer) Gather() error                             { return ErrUnava
 func (o *Optimizer) Spread() error                             { return ErrUnavailable }
 func (o *Optimizer) Share() error                              { return ErrUnavailable }
 func (o *Optimizer) ZeroGrad() error                           { return ErrUnavailable }
+func (o *Optimizer) Release() error                            { return ErrUnavailable }
+func (o *Optimizer) Restore() error                            { return ErrUnavailable }
 func (o *Optimizer) State(string, Moment) ([]float32, error)   { return nil, ErrUnavailable }
 func (o *Optimizer) SetState(string, Moment, []float32) error  { return ErrUnavailable }
 func (o *Optimizer) StepCount() int64                          { return 0 }
@@ -92,6 +99,17 @@ func (g *Group) AllGather([]float32) error             { return ErrUnavailable }
 func (g *Group) Traffic() Traffic                      { return Traffic{} }
 func (g *Group) BroadcastModel(*Model) error           { return ErrUnavailable }
 func (g *Group) Fail(string)                           {}
+
+func NewStaging(*Model, StagingConfig) (*Staging, error) { return nil, ErrUnavailable }
+
+func (s *Staging) Close() error                        { return nil }
+func (s *Staging) Pack([]string, DType) (int64, error) { return 0, ErrUnavailable }
+func (s *Staging) Read([]byte) error                   { return ErrUnavailable }
+func (s *Staging) Handle() ([]byte, error)             { return nil, ErrUnavailable }
+
+func (g *NCCLGroup) BroadcastStaging(context.Context, int, *Staging, int64) error {
+	return ErrUnavailable
+}
 
 func NCCL(string) (NCCLLibrary, error)                            { return NCCLLibrary{}, ErrUnavailable }
 func NCCLUniqueID(string) ([]byte, error)                         { return nil, ErrUnavailable }

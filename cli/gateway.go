@@ -36,7 +36,7 @@ func (c gatewayCommand) command() *cli.Command {
 const alone = `version: 1
 name: gateway
 model: {path: %q}
-agent: {kind: external, online: true, key: none, max_turns: 1000}
+agent: {kind: external, online: true, key: none, max_turns: 1000, forms: held}
 rewards: [{name: posted, missing: 0}]
 rollout: {max_new_tokens: 4096, max_tokens: 1000000, timeout: 86400}
 `

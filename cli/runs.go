@@ -151,6 +151,16 @@ func (c runsCommands) status(x *cli.Context) error {
 			p.line(label, "%s: %d, the oldest %s, for %s", w.Part, w.Count, w.Oldest, span(w.Seconds))
 		}
 	}
+	for _, l := range s.Engine {
+		where := "in the run's process"
+		if l.Server != "" {
+			where = l.Server
+		}
+		p.line("engine", "%s: %d of %s in use, %d waiting", where, l.Running, plural(l.Slots, "slot"), l.Waiting)
+		if l.Down != "" {
+			p.line("", "it takes no requests: %s", l.Down)
+		}
+	}
 	for _, pool := range s.Pools {
 		p.line("pool", "%s: %d of %d in use, %d waiting", pool.Name, pool.InUse, pool.Size, pool.Waiting)
 	}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +105,55 @@ func TestAnAgentOfItsOwn(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(temporary, "agentfly-agent-*"))
 	require.NoError(t, err)
 	require.Empty(t, left, "a resumed run removes the folders of killed agents")
+}
+
+// Beside updates, and where more is sampled than a step takes, programs of their own train as our agents do: each group once, no token too stale, also when
+// the run is killed; the replay comes to the same weights.
+func TestAgentsBesideUpdates(t *testing.T) {
+	needTorch(t)
+	for name, args := range map[string][]string{
+		"async":      asyncTiny,
+		"oversample": {"--set", "deterministic=false", "--set", "agent.processes=12", "--set", "rollout.oversample=1.5", "--set", "rollout.max_staleness=2", "--set", "algorithm.correction={kind: tis_token}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKilled(t)
+			k.job = guest(t, guestJob, "import os, time\ntime.sleep(int(os.environ['AGENTFLY_API_KEY'][-1], 16) / 20)\n"+guestAgent)
+			k.longest = 2 * time.Second
+			dir := filepath.Join(t.TempDir(), "run")
+			k.finish(dir, 2, args...)
+			db, err := store.OpenReader(filepath.Join(dir, "store.db"))
+			require.NoError(t, err)
+			defer db.Close()
+			log, err := db.Recover(context.Background(), 0)
+			require.NoError(t, err)
+			require.Len(t, log.Batches, killSteps)
+			seen, stale := map[string]bool{}, 0
+			for step, b := range log.Batches {
+				require.Len(t, b.Groups, 2)
+				groups, err := db.Groups(context.Background(), b.Groups, "")
+				require.NoError(t, err)
+				for _, g := range groups {
+					require.Len(t, g.Trajectories, 4)
+					for _, tr := range g.Trajectories {
+						require.Empty(t, tr.Err)
+						require.False(t, seen[tr.ID], "%s is trained twice", tr.ID)
+						seen[tr.ID] = true
+						require.Len(t, tr.Samples, 1)
+						for i, on := range tr.Samples[0].ResponseMask {
+							if lag := b.Version - tr.Samples[0].PolicyVersion[i]; on {
+								require.LessOrEqual(t, lag, int32(2), "step %d, %s", step, tr.ID)
+								stale = max(stale, int(lag))
+							}
+						}
+					}
+				}
+			}
+			require.Positive(t, stale, "agents sampled beside updates")
+			status, out, errs := command("", "replay", dir)
+			require.Zero(t, status, "%s%s", out, errs)
+			require.Contains(t, out, "weights: identical\n")
+		})
+	}
 }
 
 // An agent in the sandbox trains as it does outside, the same weights bit for bit, also where the run is killed: its agents are killed with it.
@@ -228,8 +278,127 @@ func TestAgentsThatComeForTasks(t *testing.T) {
 	require.Contains(t, out, "weights: identical\n")
 }
 
+// A run learns from what agents of users do: they have work of their own, take a session for it, and post what it was worth.
+func TestARunLearnsFromUsers(t *testing.T) {
+	needTorch(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := l.Addr().String()
+	require.NoError(t, l.Close())
+	job := guest(t, strings.NewReplacer(
+		"command: [python3, agent.py], processes: 4", "online: true, key: come in, listen: '"+address+"'",
+		"group_size: 4", "group_size: 1", "groups: 2", "groups: 8, timeout: 60", "rewards: [posted]", "rewards: [posted]\nalgorithm: {advantage: reinforce_pp, loss: ppo_clip}",
+		"steps: 5", "steps: 6",
+	).Replace(guestJob), userAgent)
+	agents, stop := context.WithCancel(t.Context())
+	defer stop()
+	for i := range 3 {
+		c := exec.CommandContext(agents, "python3", filepath.Join(filepath.Dir(job), "agent.py"), "http://"+address, strconv.Itoa(i))
+		c.Stderr = os.Stderr
+		require.NoError(t, c.Start())
+		t.Cleanup(func() { stop(); _ = c.Wait() })
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	status, out, errs := command("", "train", job, "--output", dir)
+	require.Zero(t, status, "%s%s", out, errs)
+	db, err := store.OpenReader(filepath.Join(dir, "store.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	n, asked := 0, map[string]bool{}
+	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
+		require.Empty(t, r.Trajectory.Err, r.Trajectory.ID)
+		require.Len(t, r.Trajectory.Turns, 1)
+		asked[string(r.Trajectory.Turns[0].Incoming.Messages)] = true
+		n++
+		return nil
+	}))
+	require.Equal(t, 6*8, n)
+	require.Greater(t, len(asked), 8, "the users' own words, not the tasks of the run")
+	rewards, _ := curve(t, dir)
+	require.Greater(t, rewards[len(rewards)-1], rewards[0], "it learns to say what users pay for")
+}
+
+// userAgent asks what its users say, and posts what they found the reply worth.
+const userAgent = onlinePost + `
+n = 0
+while True:
+    a = post(sys.argv[1] + "/agentfly/sessions", "come in", {})
+    if a is None:
+        continue
+    n += 1
+    said = "abcdefgh"[n % 8] + "abcdefgh"[n // 8 % 8] + "abcdefgh"[int(sys.argv[2])]
+    reply = post(a["base_url"] + "/v1/chat/completions", a["api_key"], {"model": "any", "messages": [{"role": "user", "content": said}]})
+    worth = (reply["choices"][0]["message"]["content"] or "").count("a") / 8
+    post(a["base_url"] + "/agentfly/reward", a["api_key"], {"reward": worth, "id": "user"})
+    post(a["base_url"] + "/agentfly/result", a["api_key"], {})
+`
+
+// A harness as the command: it starts the agent with the session's key, then a verifier with a key of its own, which writes the reward into a file.
+func TestAHarness(t *testing.T) {
+	needTorch(t)
+	job := guest(t, strings.NewReplacer("[python3, agent.py], processes: 4", "[python3, harness.py, --agent, agent.py], env: {GRADER_KEY: '${GRADER_KEY}'}", "steps: 5", "steps: 1").Replace(guestJob),
+		guestAgent+"\nassert os.environ['OPENAI_API_KEY'] == os.environ['AGENTFLY_API_KEY'] and 'GRADER_KEY' not in os.environ\n")
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(job), "harness.py"), []byte(harness), 0o600))
+	t.Setenv("GRADER_KEY", "sk-grader")
+	t.Setenv("OPENAI_API_KEY", "sk-of-the-user")
+	dir := filepath.Join(t.TempDir(), "run")
+	status, out, errs := command("", "train", job, "--output", dir)
+	require.Zero(t, status, "%s%s", out, errs)
+	db, err := store.OpenReader(filepath.Join(dir, "store.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	n := 0
+	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
+		tr := r.Trajectory
+		require.Empty(t, tr.Err, tr.ID)
+		require.Len(t, tr.Turns, 2)
+		last := tr.Turns[1].Completion
+		require.Equal(t, float64(strings.Count(last, "a")), tr.Reward, last)
+		n++
+		return nil
+	}))
+	require.Equal(t, 8, n)
+}
+
+// harness runs one trial in a folder of its own: agent, verifier, reward.
+const harness = `
+import json, os, subprocess, sys, tempfile
+
+trial = tempfile.mkdtemp()
+task = json.load(open(os.environ["AGENTFLY_TASK"]))
+env = {k: v for k, v in os.environ.items() if k != "GRADER_KEY"}
+subprocess.run([sys.executable, sys.argv[2]], env=dict(env, AGENTFLY_RESULT=trial + "/answer.json"), check=True)
+verifier = """
+import json, os, sys
+assert os.environ["OPENAI_API_KEY"] == "sk-grader" and "AGENTFLY_API_KEY" not in os.environ
+answer = json.load(open(sys.argv[1] + "/answer.json"))["answer"]
+open(sys.argv[1] + "/reward.txt", "w").write(str(answer.count("a")))
+"""
+subprocess.run([sys.executable, "-c", verifier, trial], env={"PATH": env["PATH"], "OPENAI_API_KEY": os.environ["GRADER_KEY"]}, check=True)
+answer = json.load(open(trial + "/answer.json"))["answer"]
+json.dump({"answer": answer, "reward": float(open(trial + "/reward.txt").read())}, open(os.environ["AGENTFLY_RESULT"], "w"))
+`
+
 // onlineAgent is guestAgent as a loop that comes for tasks and asks again where nobody answers.
-const onlineAgent = `
+const onlineAgent = onlinePost + `
+while True:
+    a = post(sys.argv[1] + "/agentfly/task", "come in", {})
+    if a is None:
+        continue
+    messages, reward = list(a["task"]["prompt"]), 0.0
+    for turn in range(2):
+        reply = post(a["base_url"] + "/v1/chat/completions", a["api_key"], {"model": "any", "messages": messages})
+        if reply is None:
+            break
+        said = reply["choices"][0]["message"]["content"] or ""
+        reward += said.count("a") / 8
+        messages += [{"role": "assistant", "content": said}, {"role": "user", "content": "b"}]
+    else:
+        post(a["base_url"] + "/agentfly/result", a["api_key"], {"reward": reward, "answer": said})
+`
+
+// onlinePost is the post of agents that come by themselves.
+const onlinePost = `
 import json, sys, time, urllib.request, urllib.error
 
 def post(url, key, body):
@@ -247,21 +416,6 @@ def post(url, key, body):
         except (OSError, ValueError):
             pass
         time.sleep(0.05)
-
-while True:
-    a = post(sys.argv[1] + "/agentfly/task", "come in", {})
-    if a is None:
-        continue
-    messages, reward = list(a["task"]["prompt"]), 0.0
-    for turn in range(2):
-        reply = post(a["base_url"] + "/v1/chat/completions", a["api_key"], {"model": "any", "messages": messages})
-        if reply is None:
-            break
-        said = reply["choices"][0]["message"]["content"] or ""
-        reward += said.count("a") / 8
-        messages += [{"role": "assistant", "content": said}, {"role": "user", "content": "b"}]
-    else:
-        post(a["base_url"] + "/agentfly/result", a["api_key"], {"reward": reward, "answer": said})
 `
 
 // A gateway alone keeps what agents that come by themselves sample, and their sessions go on when it is killed and begins again.
@@ -276,9 +430,10 @@ func TestAGatewayAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(job, []byte(strings.Replace(string(text), "command: [python3, agent.py], processes: 4", "online: true, key: x", 1)), 0o600))
 	start := func() *exec.Cmd {
-		c := process("gateway", job, "--listen", address, "--output", dir, "--api-key", "begin", "--set", "rollout.timeout=100")
+		c := process("gateway", job, "--listen", address, "--output", dir, "--api-key", "begin", "--set", "rollout.timeout=100", "--set", "agent.forms=held")
 		c.Stderr = os.Stderr
 		require.NoError(t, c.Start())
+		t.Cleanup(func() { _ = c.Process.Kill() }) // where the test failed
 		require.Eventually(t, func() bool {
 			r, err := http.Get("http://" + address + "/health")
 			if err != nil {
@@ -327,6 +482,9 @@ func TestAGatewayAlone(t *testing.T) {
 		messages = append(messages, map[string]string{"role": "assistant", "content": reply.Choices[0].Message.Content}, map[string]string{"role": "user", "content": "b"})
 	}
 	ask(sessions[0].Key)
+	status, text2 = post("/v1/chat/completions", sessions[1].Key, `{"messages":[{"role":"user","content":"ab"}],"structured_outputs":{"choice":["bad cab"]}}`)
+	require.Equal(t, http.StatusOK, status, text2)
+	require.Contains(t, text2, `"content":"bad cab"`, "nothing is trained, so that replies have the form that is asked for")
 	require.NoError(t, run.Process.Kill())
 	_ = run.Wait()
 

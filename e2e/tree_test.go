@@ -153,3 +153,59 @@ func TestKillsOfTrees(t *testing.T) {
 	k.args = []string{"--set", "rollout.tree={rule: token_nll, roots: 8, nodes: 3, branches: 1}", "--set", "rollout.max_new_tokens=8", "--set", "algorithm.advantage={name: tree}"}
 	k.endAlike(most, func(dir string) { requireWhole(t, dir, 0) })
 }
+
+// The trajectories of a program of its own branch: killed at random moments the run comes to the same end, and its replay to the same weights. Calls before a
+// fork are sampled once; a leaf that asks for something else there fails and says so, and the run goes on without it.
+func TestAgentsOfTheirOwnBranch(t *testing.T) {
+	needTorch(t)
+	agent := strings.Replace(guestAgent, "range(2)", "range(3)", 1)
+	job := strings.Replace(guestJob, "processes: 4", "processes: 4, deterministic: true", 1)
+	for name, args := range map[string][]string{
+		"step_random": {"--set", "rollout.tree={rule: step_random, roots: 2}", "--set", "algorithm.advantage={name: tree}"},
+		"entropy":     {"--set", "rollout.tree={rule: entropy, roots: 2, base: 0.7}", "--set", "algorithm.advantage={name: arpo}"},
+		"token_nll":   {"--set", "rollout.tree={rule: token_nll, roots: 2}", "--set", "algorithm.advantage={name: tree, local: 1, global: 1}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKilled(t)
+			k.job, k.args = guest(t, job, agent), args
+			whole := k.endAlike(kills(t, 1), func(string) {})
+			forks, within := 0, 0
+			ids := map[string][]int32{} // of what was sampled, by the names of turns
+			db, err := store.OpenReader(filepath.Join(whole, "store.db"))
+			require.NoError(t, err)
+			defer db.Close()
+			require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
+				tr := r.Trajectory
+				require.Empty(t, tr.Err)
+				require.Len(t, tr.Turns, 3)
+				if tr.Branch != "" {
+					forks++
+					within += tr.ForkedAt
+				}
+				for i, turn := range tr.Turns {
+					require.Equal(t, i < tr.Forked, turn.SharedBy() != tr.ID, "the turns of its own begin at the fork")
+					of := tr.Samples[turn.Sample].TokenIDs[:turn.CompletionEnd]
+					if was := ids[turn.Shared]; was != nil {
+						require.Equal(t, was, of)
+					}
+					ids[turn.Shared] = of
+				}
+				return nil
+			}))
+			require.Greater(t, forks, 8)
+			require.Equal(t, name == "token_nll", within > 0)
+			status, out, errs := command("", "replay", whole)
+			require.Zero(t, status, "%s%s", out, errs)
+			require.Contains(t, out, "weights: identical\n")
+			status, out, errs = command("", "inspect", "tree", "--run", whole)
+			require.Zero(t, status, "%s%s", out, errs)
+			require.Contains(t, out, ".0")
+		})
+	}
+
+	clock := strings.Replace(agent, `"content": "b"`, `"content": "b" + str(os.getpid() % 10).translate(str.maketrans("0123456789", "abcdefghab"))`, 1)
+	run := filepath.Join(t.TempDir(), "clock")
+	status, out, errs := command("", "train", guest(t, job, clock), "--output", run, "--set", "rollout.tree={rule: step_random, roots: 2}", "--set", "trainer.steps=2")
+	require.Zero(t, status, "%s%s", out, errs)
+	require.Contains(t, out+errs, "the agent does not do again what was recorded before the fork (agent.deterministic): call 2 asks for something else than was recorded: message 3 is ")
+}

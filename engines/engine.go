@@ -71,9 +71,12 @@ type Completion struct {
 // Weights describe one update. Apply is set when engine and trainer share parameters: the engine calls it at a barrier
 // between decode steps, so that nobody reads the parameters meanwhile. Otherwise Path names a Hugging Face folder (or a
 // PEFT adapter's) that stays as it is until the next Update returns, and Probe proves that the engine computes with it.
+//
+// Tensors, where they are set, hold the same weights without a folder, for engines that ask for them; Path is empty then.
 type Weights struct {
 	Version int32
 	Path    string
+	Tensors Tensors
 	Apply   func(ctx context.Context) error
 	Probe   *Probe
 }
@@ -142,6 +145,21 @@ type Streamer interface {
 	// own goroutine: on may block without holding the engine up, and is not called after Stream returned. After an error
 	// the pieces are what was sampled until then. on must not keep the slice.
 	Stream(ctx context.Context, r Request, d Detail, on func([]Token)) (Completion, error)
+}
+
+// Loaded is an engine that tells how busy it is: what `agentfly status` and the page show.
+type Loaded interface {
+	// Load is a line for each server, or one for an engine in this process. It may be called after Close.
+	Load() []Load
+}
+
+// Load is how busy an engine is, or one of its servers.
+type Load struct {
+	Server  string // its address; "": in this process
+	Running int    // requests that it works on
+	Slots   int    // how many it works on at once
+	Waiting int    // requests that have no slot; 0 for a server among several, which is chosen when it has one
+	Down    string // why it takes no requests; "": it does
 }
 
 // Detail says what a stream tells of each token.

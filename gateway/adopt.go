@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/hex"
 	"encoding/json"
+	"time"
 
 	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
@@ -12,16 +13,22 @@ import (
 )
 
 // adopt makes the recorded turns those of the trajectory, and what was said in them known, so that an agent that lived on goes on: its next call
-// joins the sample of the one before, and its last one gets the recorded reply if it comes again. It returns how many turns were adopted.
-func (s *Session) adopt(r *trajectory.Trajectory) (adopted int) {
-	replies := make([]*said, len(r.Turns))
+// joins the sample of the one before, and its last one gets the recorded reply if it comes again. It returns how many turns were adopted. forked: they are
+// of the trajectory that this one forks off, and its agent makes all of their calls again.
+func (s *Session) adopt(r *trajectory.Trajectory, forked bool) (adopted int) {
 	for i, was := range r.Turns {
 		in := was.Incoming
-		if in == nil || was.Sample >= len(r.Samples) || in.After >= i || !in.Whole && (in.After < 0 || replies[in.After] == nil) {
+		if in == nil || was.Sample >= len(r.Samples) || in.After >= i || !in.Whole && (in.After < 0 || s.growth.replies[in.After] == nil) {
 			return i // a record of another program; what stands behind it is asked for anew
 		}
 		number := s.calls.numberOf(in)
-		c := &call{id: callName(s.o.Name, number), number: number, created: s.gate.Now(), done: make(chan struct{}), adopted: true}
+		c := &call{session: s.o.Name, number: number, created: s.gate.Now(), done: make(chan struct{}), adopted: !forked, forked: forked, coming: forked}
+		if by := was.SharedBy(); by != "" {
+			c.session = by
+		}
+		if c.id = callName(c.session, number); in.Created > 0 {
+			c.created = time.Unix(in.Created, 0)
+		}
 		digest, err := hex.DecodeString(in.Digest)
 		if err != nil || copy(c.digest[:], digest) != len(c.digest) {
 			return i
@@ -42,7 +49,7 @@ func (s *Session) adopt(r *trajectory.Trajectory) (adopted int) {
 		k := s.growth.history.keyOf(messages)
 		switch {
 		case !in.Whole:
-			before := replies[in.After]
+			before := s.growth.replies[in.After]
 			q.Tools = before.tools
 			reply := masks.Reply{History: before.history, Tools: q.Tools, Completion: before.completion, Results: messages, Sampled: before.sampled, Prompt: before.text}
 			p.history = reply.Messages()
@@ -67,13 +74,12 @@ func (s *Session) adopt(r *trajectory.Trajectory) (adopted int) {
 		}
 		turn := was
 		turn.Role, turn.FinalAnswer, turn.AnsweredThisTurn = "", "", false
-		if c.reply, err = s.append(c, q, p, turn, done, k); err != nil {
+		if c.reply, err = s.append(c, q, p, turn, done, k); err != nil || s.growth.t.Turns[i].Sample != was.Sample {
 			return i
 		}
 		close(c.done)
 		s.calls.add(c)
 		s.recovered.taken++
-		replies[i] = s.growth.newest
 		s.spending.adopt()
 	}
 	return len(r.Turns)

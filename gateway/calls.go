@@ -29,6 +29,8 @@ func (l *calls) add(c *call) {
 // repeated is the call that a request asks for once more; nil: it is a new one. A request with the mark of a call is that call. Else what decides is
 // whether the reply was read, because most clients mark nothing: one that sends the same again after an answer wants another one, and one that was
 // left by all its clients is asked for again.
+//
+// A call of before a fork that did not come yet is none that is repeated, and of one that came it is not known when its reply was there.
 func (l *calls) repeated(q asked) (found *call) {
 	same := slices.DeleteFunc(l.byDigest[q.Digest], func(c *call) bool { return c.ended() && c.err != nil }) // those that failed are asked for anew
 	l.byDigest[q.Digest] = same
@@ -39,6 +41,7 @@ func (l *calls) repeated(q asked) (found *call) {
 	for _, c := range same {
 		fits := 0
 		switch left := c.waiting == 0 && !c.answered; {
+		case c.coming:
 		case q.mark != "" && q.mark == c.mark:
 			fits = 5
 		case q.mark != "" && c.mark != "": // its sender tells the two apart
@@ -46,7 +49,7 @@ func (l *calls) repeated(q asked) (found *call) {
 			fits = 4
 		case left:
 			fits = 3
-		case c.ended() && !c.answered:
+		case c.ended() && !c.answered && !c.forked:
 			fits = 2
 		}
 		if fits > 0 && fits >= best { // the newest of those that fit as well
@@ -54,6 +57,27 @@ func (l *calls) repeated(q asked) (found *call) {
 		}
 	}
 	return found
+}
+
+// recorded is the first call of before a fork that a request asks for and that did not come yet; nil: there is none.
+func (l *calls) recorded(q asked) *call {
+	for _, c := range l.byDigest[q.Digest] {
+		if c.coming {
+			c.coming, c.mark = false, q.mark
+			return c
+		}
+	}
+	return nil
+}
+
+// next is the first call of before a fork that did not come yet; nil: there is none.
+func (l *calls) next() (first *call) {
+	for _, c := range l.byNumber {
+		if c.coming && (first == nil || c.turn < first.turn) {
+			first = c
+		}
+	}
+	return first
 }
 
 // read tells which turns were asked for by calls, and whether a reply of them was read. Whether one was that an earlier process gave is not known: it
@@ -99,7 +123,8 @@ func callName(session string, number int) string { return session + "-" + strcon
 // call is a request and its reply.
 type call struct {
 	id       string
-	number   int // as they came
+	session  string // whose call it is: the trajectory's that it was recorded for, before a fork
+	number   int    // as they came
 	digest   key
 	mark     string // Idempotency-Key; "": none
 	created  time.Time
@@ -110,4 +135,6 @@ type call struct {
 	waiting  int  // clients that wait for it
 	answered bool // a client has read the whole reply
 	adopted  bool // before this process began; whether it was read is not known
+	forked   bool // it was recorded before the fork
+	coming   bool // so, and the agent did not make it again yet
 }

@@ -78,6 +78,36 @@ func TestClients(t *testing.T) {
 	}
 }
 
+// Each of them forks: begun anew it asks for the same again, gets the recorded reply, and goes on with another one.
+func TestClientsFork(t *testing.T) {
+	folder := clients(t)
+	scripts, err := filepath.Abs("testdata/clients")
+	require.NoError(t, err)
+	for script, modes := range map[string][]string{
+		"openai_loop.py":    {"chat", "responsesstream"},
+		"anthropic_loop.py": {"stream", "runner"},
+		"agents_loop.py":    {"responses", "chat"},
+		"langgraph_loop.py": {"plain", "responses"},
+		"pydantic_loop.py":  {"chat", "anthropic"},
+	} {
+		for _, mode := range modes {
+			t.Run(strings.TrimSuffix(script, ".py")+"/"+mode, func(t *testing.T) {
+				program := []string{filepath.Join(folder, "bin", "python"), filepath.Join(scripts, script), mode}
+				first := newBench(t, byRound(callText, "It is 391."), rooted(time.Now()))
+				require.Contains(t, first.client(program), "FINAL It is 391.")
+				first.session.Finish()
+				b := newBench(t, byRound("It is 17."), leaf(first, 1))
+				require.Contains(t, b.client(program), "FINAL It is 17.")
+				require.Equal(t, gateway.Outcome{Calls: 2}, b.session.Finish())
+				require.Len(t, b.sampled, 1)
+				require.Len(t, b.told.Turns, 2)
+				from := first.told.Turns[1].CompletionStart
+				require.Equal(t, first.told.Samples[0].TokenIDs[:from], b.told.Samples[0].TokenIDs[:from])
+			})
+		}
+	}
+}
+
 // A model that thinks: the client may leave the thought out of its history, the sampled ids go on all the same.
 func TestClientsOfAModelThatThinks(t *testing.T) {
 	folder := clients(t)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/internal/forms"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -47,6 +48,7 @@ type Options struct {
 	MaxTotal int                                             // tokens of a sample
 	Timeout  time.Duration                                   // of one completion; 0: 10 minutes
 	History  History                                         // "": AsSampled
+	Forms    *forms.Forms                                    // holds replies to the forms that agents ask for; nil: the policy samples freely, as training needs
 	Roles    []RoleRule                                      // the first that fits a call names its role
 	Ping     time.Duration                                   // between two keep-alives of a stream; 0: 5 s
 	MaxBody  int64                                           // bytes of a request; 0: 32 MiB
@@ -74,6 +76,8 @@ func New(o Options) (*Gateway, error) {
 		return nil, errors.New("gateway: the model has no name; give Options.Model")
 	case o.Sampling.MaxTokens < 1 || o.MaxTotal < 2:
 		return nil, fmt.Errorf("gateway: a call may sample %d tokens and a sample may have %d; at least 1 and 2 are needed", o.Sampling.MaxTokens, o.MaxTotal)
+	case o.Forms != nil && !o.Engine.Capabilities().Constraints:
+		return nil, errors.New("gateway: the engine does not constrain decoding; it cannot hold replies to a form")
 	case !o.Engine.Capabilities().TokenIDs:
 		return nil, errors.New("gateway: the engine takes no token ids; what it samples cannot be trained")
 	}

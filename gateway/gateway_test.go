@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -219,7 +220,17 @@ func TestKeys(t *testing.T) {
 		status, text := b.post(c.path, body, "Authorization", "", c.header, c.value)
 		require.Equal(t, http.StatusOK, status, text)
 	}
-	status, text := b.post("/v1/chat/completions", body, "Authorization", "Bearer other")
+	for path, headers := range map[string][]string{ // a program's own key beside its session's
+		"/v1/messages":         {"Authorization", "Bearer of its own", "X-Api-Key", testKey},
+		"/v1/chat/completions": {"X-Api-Key", "of its own", "X-Goog-Api-Key", "another"},
+	} {
+		status, text := b.post(path, body, headers...)
+		require.Equal(t, http.StatusOK, status, text)
+	}
+	status, text := b.post("/v1/chat/completions", body, "Authorization", "Bearer other", "X-Api-Key", "none")
+	require.Equal(t, http.StatusUnauthorized, status)
+	require.Contains(t, text, "not that of a session")
+	status, text = b.post("/v1/chat/completions", body, "Authorization", "Bearer other")
 	require.Equal(t, http.StatusUnauthorized, status)
 	require.Contains(t, text, "not that of a session")
 	status, text = b.post("/v1/messages", body, "Authorization", "")
@@ -290,6 +301,44 @@ func TestAStreamIsKeptAlive(t *testing.T) {
 	require.True(t, strings.HasSuffix(text, "data: [DONE]\n\n"), text)
 }
 
+// An update of the weights pauses a call, whose stream is kept alive meanwhile; its reply is the new version's.
+func TestAnUpdatePausesCalls(t *testing.T) {
+	var engine engines.Engine
+	b := newBench(t, byRound("after"), func(o *gateway.Options, _ *gateway.SessionOptions) { engine = o.Engine })
+	begun, let, updated := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		updated <- engine.Update(t.Context(), engines.Weights{Version: 8, Apply: func(context.Context) error {
+			close(begun)
+			<-let
+			return nil
+		}})
+	}()
+	<-begun
+	r, err := http.NewRequest(http.MethodPost, b.url+"/v1/messages", strings.NewReader(`{"stream":true,"max_tokens":50,"messages":[{"role":"user","content":"x"}]}`))
+	require.NoError(t, err)
+	r.Header.Set("X-Api-Key", testKey)
+	reply, err := http.DefaultClient.Do(r) // it has its status while the engine stands still
+	require.NoError(t, err)
+	defer reply.Body.Close()
+	pings := bufio.NewReader(reply.Body)
+	for n := 0; n < 3; {
+		line, err := pings.ReadString('\n')
+		require.NoError(t, err)
+		require.NotContains(t, line, "after")
+		if line == "event: ping\n" {
+			n++
+		}
+	}
+	close(let)
+	require.NoError(t, <-updated)
+	rest, err := io.ReadAll(pings)
+	require.NoError(t, err)
+	require.Contains(t, string(rest), `"after"`)
+	require.True(t, strings.HasSuffix(string(rest), "data: {\"type\":\"message_stop\"}\n\n"), string(rest))
+	s := b.told.Samples[0]
+	require.Equal(t, int32(8), s.PolicyVersion[s.Len()-1])
+}
+
 // A budget that is spent is said in a reply, for which nothing is sampled.
 func TestBudget(t *testing.T) {
 	b := newBench(t, byRound("a", "b", "c"), func(_ *gateway.Options, o *gateway.SessionOptions) { o.Budget.Calls = 2 })
@@ -303,6 +352,43 @@ func TestBudget(t *testing.T) {
 	require.Len(t, b.told.Turns, 2)
 	require.Equal(t, gateway.Outcome{Calls: 2, Refused: 2}, b.session.Finish())
 	b.check()
+}
+
+// A session's time is a budget too.
+func TestTheTimeOfASession(t *testing.T) {
+	now, mu := time.Unix(1000, 0), sync.Mutex{}
+	b := newBench(t, byRound("a"), func(o *gateway.Options, s *gateway.SessionOptions) {
+		s.Budget.Until = now.Add(time.Minute)
+		o.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	})
+	b.chat([]map[string]any{user("x")})
+	mu.Lock()
+	now = now.Add(time.Minute)
+	mu.Unlock()
+	require.Equal(t, "The budget of this session is spent: its time. Stop here.", b.chat([]map[string]any{user("x")})["content"])
+	status, text := b.post("/v1/messages", `{"max_tokens":5,"messages":[{"role":"user","content":"x"}]}`)
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text, `"stop_reason":"end_turn"`)
+	require.Contains(t, text, "its time. Stop here.")
+	require.Len(t, b.told.Turns, 1)
+	require.Equal(t, gateway.Outcome{Calls: 1, Refused: 2}, b.session.Finish())
+}
+
+// A stream that begins with the reply begins with its usage, where the dialect has it there.
+func TestAStreamBeginsWithItsUsage(t *testing.T) {
+	b := newBench(t, byRound("a"))
+	body := `{"stream":true,"max_tokens":5,"messages":[{"role":"user","content":"x"}]}`
+	_, count := b.post("/v1/messages/count_tokens", body)
+	var n struct {
+		Tokens int `json:"input_tokens"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(count), &n))
+	require.Positive(t, n.Tokens)
+	_, text := b.post("/v1/messages", body)
+	first, _, _ := strings.Cut(text, "\n\n")
+	require.Contains(t, first, fmt.Sprintf(`"input_tokens":%d,`, n.Tokens))
+	require.Contains(t, first, `"output_tokens":0`)
+	require.Len(t, b.told.Turns, 1)
 }
 
 // A conversation that is too long is refused in the words that clients know.

@@ -12,7 +12,7 @@ import (
 type growth struct {
 	t       *trajectory.Trajectory
 	history history
-	newest  *said // reply
+	replies []*said // of the turns; nil: to no conversation
 }
 
 // add makes a turn of a completion that was checked: of the sample that its prompt extends, or of a new one. asked is the key of its conversation,
@@ -36,12 +36,13 @@ func (g *growth) add(q asked, p prompt, turn trajectory.Turn, done engines.Compl
 	}
 	index := len(g.t.Turns)
 	g.t.Turns = append(g.t.Turns, turn)
+	g.replies = append(g.replies, nil)
 	if q.Messages != nil {
-		g.newest = &said{
+		g.replies[index] = &said{
 			turn: index, schemas: p.schemas, tools: q.Tools, history: p.history, text: p.text, completion: turn.Completion,
 			ids: slices.Clip(sample.TokenIDs), sampled: slices.Clip(sample.TokenIDs[turn.CompletionStart:]),
 		}
-		g.history.add(asked, echoes, g.newest)
+		g.history.add(asked, echoes, g.replies[index])
 	}
 	return index
 }

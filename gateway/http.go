@@ -2,12 +2,15 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,28 +46,26 @@ const PathPrefix = "/s/"
 
 // place is what a request's path and headers say: whose it is and what it wants.
 type place struct {
-	key   string
-	route string // without /v1/
+	keys  []string // those that it bears: a program may send one of its own beside its session's
+	route string   // without /v1/
 }
 
 func placeOf(r *http.Request) (p place) {
 	rest := path.Clean("/" + r.URL.Path)
 	if after, ok := strings.CutPrefix(rest, PathPrefix); ok {
-		p.key, rest, _ = strings.Cut(after, "/")
-		rest = "/" + rest
+		var key string
+		key, rest, _ = strings.Cut(after, "/")
+		p.keys, rest = append(p.keys, key), "/"+rest
 	}
 	p.route = strings.TrimPrefix(strings.TrimPrefix(rest, "/v1"), "/")
-	if p.key != "" {
+	if len(p.keys) > 0 {
 		return p
 	}
 	if scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "bearer") {
-		p.key = strings.TrimSpace(given)
+		p.keys = append(p.keys, strings.TrimSpace(given))
 	}
-	for _, name := range []string{"X-Api-Key", "X-Goog-Api-Key"} {
-		if p.key == "" {
-			p.key = r.Header.Get(name)
-		}
-	}
+	p.keys = append(p.keys, r.Header.Get("X-Api-Key"), r.Header.Get("X-Goog-Api-Key"))
+	p.keys = slices.DeleteFunc(p.keys, func(key string) bool { return key == "" })
 	return p
 }
 
@@ -95,8 +96,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 			said.Fail(w, &dialects.Error{Status: http.StatusInternalServerError, Message: fmt.Sprintf("%s panicked: %v", p.route, v)})
 		}
 	}()
-	h.sessions.expects(r.Context(), p.key)
-	s, err := h.session(p)
+	s, err := h.session(r.Context(), p)
 	if err != nil {
 		said.Fail(w, err)
 		return
@@ -119,18 +119,30 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// session finds whose a request is.
-func (h *handler) session(p place) (*Session, error) {
-	s, ended := h.sessions.of(p.key)
-	wait, _ := h.sessions.waits(p.key)
+// session finds whose a request is: the first of its keys that is a session's says so.
+func (h *handler) session(ctx context.Context, p place) (*Session, error) {
+	for _, key := range p.keys {
+		if s, _ := h.sessions.of(key); s != nil {
+			return s, nil
+		}
+	}
+	var wait bool
+	var ended string
+	for _, key := range p.keys {
+		h.sessions.expects(ctx, key)
+		s, was := h.sessions.of(key)
+		if s != nil {
+			return s, nil
+		}
+		waits, _ := h.sessions.waits(key)
+		wait, ended = wait || waits, cmp.Or(ended, was)
+	}
 	switch {
-	case wait && p.key != "":
+	case wait:
 		return nil, &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the session of this key is not open yet; try again later", Code: "session_starting"}
-	case s != nil:
-		return s, nil
 	case ended != "":
 		return nil, &dialects.Error{Status: http.StatusUnauthorized, Message: "the session of this key is over: " + ended, Code: "session_over"}
-	case p.key == "":
+	case len(p.keys) == 0:
 		return nil, &dialects.Error{Status: http.StatusUnauthorized, Message: "the API key is missing; a session has one of its own: send it as Authorization: Bearer KEY, x-api-key, or in the path as " + PathPrefix + "KEY/v1", Code: "invalid_api_key"}
 	}
 	return nil, &dialects.Error{Status: http.StatusUnauthorized, Message: "the API key is not that of a session", Code: "invalid_api_key"}
@@ -166,9 +178,12 @@ func (h *handler) reward(w http.ResponseWriter, r *http.Request, d dialects.Dial
 		ID     string   `json:"id"`
 	}
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16)).Decode(&in)
+	var kind *json.UnmarshalTypeError
 	switch {
+	case errors.As(err, &kind):
+		err = &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the reward is not such as {\"reward\": 0.5}: a JSON %s does not fit %s", kind.Value, cmp.Or(kind.Field, "the whole")), Param: kind.Field}
 	case err != nil:
-		err = &dialects.Error{Status: http.StatusBadRequest, Message: "the reward is not JSON such as {\"reward\": 0.5}: " + err.Error()}
+		err = &dialects.Error{Status: http.StatusBadRequest, Message: "the reward is not JSON such as {\"reward\": 0.5}: " + wording.JSONReason(err)}
 	case in.Reward == nil:
 		err = &dialects.Error{Status: http.StatusBadRequest, Message: "reward is missing; send {\"reward\": 0.5}", Param: "reward"}
 	default:
@@ -194,7 +209,7 @@ func (h *handler) count(w http.ResponseWriter, r *http.Request, s *Session) {
 		d.Fail(w, err)
 		return
 	}
-	reply(w, http.StatusOK, map[string]int{"input_tokens": len(p.ids)})
+	reply(w, http.StatusOK, json.RawMessage(dialects.CountTokens(len(p.ids))))
 }
 
 // answer answers a call: with the reply whole, or as events.
@@ -204,8 +219,15 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, d dialects.Dial
 		d.Fail(w, err)
 		return
 	}
+	if q.N > 1 {
+		d.Fail(w, &dialects.Error{Status: http.StatusBadRequest, Param: "n", Message: fmt.Sprintf("n is %d, and a call of a trajectory has one reply; leave n out and ask %d times", q.N, q.N)})
+		return
+	}
 	tries, _ := strconv.Atoi(r.Header.Get("X-Stainless-Retry-Count"))
 	in := asked{Request: q, dialect: d.Name(), header: r.Header, path: p.route, retry: tries > 0, mark: r.Header.Get("Idempotency-Key")}
+	if names := formsAsked(q); names != nil && h.o.Forms == nil {
+		w.Header().Set(unappliedHeader, strings.Join(names, ", "))
+	}
 	c, leave, err := s.begin(in)
 	if err != nil {
 		d.Fail(w, err)
@@ -221,14 +243,22 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, d dialects.Dial
 		whole(w, r, d, q, s, c)
 		return
 	}
-	out := d.Stream(w, q, dialects.Reply{ID: c.id, Model: h.o.Model, Created: c.created})
+	base := dialects.Reply{ID: c.id, Model: h.o.Model, Created: c.created}
+	var out dialects.Writer // from the first keep-alive on: one that begins with the reply begins with its usage
 	for alive := time.NewTicker(h.o.Ping); ; {
 		select {
 		case <-c.done:
 			alive.Stop()
+			if out == nil {
+				base.Usage.Prompt, base.Usage.Cached = c.reply.Usage.Prompt, c.reply.Usage.Cached
+				out = d.Stream(w, q, base)
+			}
 			stream(r, out, s, c)
 			return
 		case <-alive.C:
+			if out == nil {
+				out = d.Stream(w, q, base)
+			}
 			if out.Ping() != nil {
 				alive.Stop()
 				return

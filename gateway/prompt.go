@@ -45,6 +45,9 @@ func (m prompter) render(q asked, before *said, rest []trajectory.Message) (p pr
 	if q.Messages == nil {
 		return m.completion(q, p)
 	}
+	if err := textAlone(q); err != nil {
+		return p, err
+	}
 	if before != nil {
 		p.after = before.turn
 	}
@@ -64,6 +67,26 @@ func (m prompter) render(q asked, before *said, rest []trajectory.Message) (p pr
 	}
 	p.history = q.Messages
 	return p, nil
+}
+
+// textAlone refuses a conversation with an image: no engine gets one from here.
+func textAlone(q asked) error {
+	for i, m := range q.Messages {
+		for _, part := range m.Content {
+			if part.Type == "text" {
+				continue
+			}
+			param := "messages"
+			if q.dialect == "responses" {
+				param = "input"
+			}
+			return &dialects.Error{
+				Status: http.StatusBadRequest, Param: param,
+				Message: fmt.Sprintf("message %d of the conversation (%s) has an %s, and this gateway takes text alone; leave it out, or say in words what it shows", i+1, m.Role, part.Type),
+			}
+		}
+	}
+	return nil
 }
 
 // tools names the tools of a request, and makes the format of their calls; nil: calls are not looked for.

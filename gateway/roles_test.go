@@ -240,6 +240,27 @@ func TestAnEngineThatBreaks(t *testing.T) {
 	require.ErrorContains(t, b.session.Finish().Broke, "it is gone")
 }
 
+// What an agent writes itself, ids of a prompt, may be wrong: the agent is told so, and nothing is broken. So is a prompt that the engine finds too long.
+func TestAnEngineThatRefuses(t *testing.T) {
+	var says error
+	b := newBench(t, func(engines.Request) (engines.Completion, error) {
+		if says != nil {
+			return engines.Completion{}, says
+		}
+		return rollouttest.Say("a")
+	})
+	b.post("/v1/completions", `{"prompt":[1,2]}`)
+	says = fmt.Errorf("%w: prompt token 0 is -1", engines.ErrRefused)
+	status, text := b.post("/v1/completions", `{"prompt":[-1]}`)
+	require.Equal(t, http.StatusBadRequest, status, text)
+	require.Contains(t, text, "prompt token 0 is -1")
+	says = engines.ErrTooLong
+	status, text = b.post("/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`)
+	require.Equal(t, http.StatusBadRequest, status, text)
+	require.Contains(t, text, "context_length_exceeded")
+	require.NoError(t, b.session.Finish().Broke)
+}
+
 // A session samples as it is told: an evaluation has another temperature than the training of the same run.
 func TestSamplingOfASession(t *testing.T) {
 	var asked engines.Sampling

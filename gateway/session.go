@@ -32,6 +32,7 @@ type SessionOptions struct {
 	Record func(ctx context.Context, t *trajectory.Trajectory) error
 	// Recovered is what was recorded of the trajectory before: calls that are asked for again get the recorded reply. nil: nothing.
 	Recovered *trajectory.Trajectory
+	Tree      *Tree // where in a tree the trajectory grows; nil: it is in none
 	// Adopt says that the agent lived on while the process did not: the trajectory goes on behind all that was recorded.
 	Adopt bool
 	// Rewrite says that what was recorded of the trajectory is not what it is now, so that the next record has all of it; nil: nothing is recorded.
@@ -56,6 +57,7 @@ type Session struct {
 	calls     calls
 	growth    growth
 	recovered recovered
+	fork      *fork // nil: the trajectory is in no tree
 }
 
 var errEnded = &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the session is over; try again later", Code: "session_over"}
@@ -79,16 +81,23 @@ func newSession(gate Options, o SessionOptions) *Session {
 		spending:  spending{budget: o.Budget},
 		growth:    growth{t: o.Trajectory, history: history{gate.History == AsSent, map[key][]*said{}}},
 		recovered: recovered{posts: posts{t: o.Trajectory}, rewrite: o.Rewrite},
+		fork:      forkOf(o.Tree),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	first := 0 // turn of its own
+	if s.fork != nil && s.fork.Base != nil {
+		if first = s.fork.turns; s.adopt(s.fork.Base, true) < first {
+			s.faults.fails(errors.New("gateway: what was recorded before the fork cannot be read: an older program recorded it, or the template of the model changed since"))
+		}
+	}
 	if r := o.Recovered; r != nil && o.Adopt {
-		adopted := s.adopt(r)
+		adopted := s.adopt(r, false)
 		if s.recovered.posts.adopt(r, adopted); adopted < len(r.Turns) {
 			s.recovered.leave()
 		}
 	} else if r != nil {
-		for i, turn := range r.Turns {
-			s.recovered.turns = append(s.recovered.turns, recordedTurn{turn, r.Samples[turn.Sample], i})
+		for i := first; i < len(r.Turns); i++ {
+			s.recovered.turns = append(s.recovered.turns, recordedTurn{r.Turns[i], r.Samples[r.Turns[i].Sample], i})
 		}
 		s.recovered.posts.recall(r)
 	}
@@ -113,9 +122,15 @@ func (s *Session) begin(q asked) (c *call, leave func(), err error) {
 	if s.over {
 		return nil, nil, errEnded
 	}
+	if _, failed := s.faults.all(); errors.Is(failed, ErrOtherWay) {
+		return nil, nil, otherWay(failed)
+	}
 	if c = s.calls.repeated(q); c == nil {
+		c = s.calls.recorded(q)
+	}
+	if c == nil {
 		c = &call{
-			id: callName(s.o.Name, s.calls.arrived), number: s.calls.arrived, digest: q.Digest, mark: q.mark, created: s.gate.Now(),
+			id: callName(s.o.Name, s.calls.arrived), session: s.o.Name, number: s.calls.arrived, digest: q.Digest, mark: q.mark, created: s.gate.Now(),
 			done: make(chan struct{}), turn: -1,
 		}
 		s.calls.add(c)
@@ -151,6 +166,8 @@ func (s *Session) answer(c *call, q asked) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.gate.Warn(fmt.Sprintf("gateway: %s panicked: %v", c.id, p))
+			s.gate.figures.call(callFailed)
+			s.spending.giveBack()
 			c.err = &dialects.Error{Status: http.StatusInternalServerError, Message: fmt.Sprintf("%s panicked: %v", c.id, p)}
 		}
 	}()
@@ -185,19 +202,32 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	if room < 1 {
 		return reply, dialects.Overflow(s.gate.MaxTotal, len(p.ids))
 	}
+	begun, err := s.begins(q, p)
+	if err != nil {
+		return reply, err
+	}
 	sampling := s.gate.Sampling
 	if q.MaxTokens != nil {
 		sampling.MaxTokens = min(sampling.MaxTokens, max(1, *q.MaxTokens))
 	}
 	sampling.MaxTokens = min(sampling.MaxTokens, room, s.spending.left())
 	sampling.Stop = slices.Concat(sampling.Stop, q.Stop)
+	form, err := formOf(s.gate, q, p)
+	if err != nil {
+		return reply, err
+	}
+	most := sampling.MaxTokens
+	prompt := slices.Clip(p.ids)
+	if begun != nil {
+		prompt, sampling.MaxTokens = append(prompt, begun.IDs...), max(1, sampling.MaxTokens-len(begun.IDs))
+	}
 	seed := s.o.Seed(c.number)
 	ctx, cancel := context.WithTimeout(s.ctx, s.gate.Timeout)
 	defer cancel()
 	w := watchdog.Enter(ctx, "engine", c.id)
 	began := s.gate.Now()
-	done, err := s.gate.Engine.Generate(w.In(ctx), engines.Request{
-		ID: c.id, Session: s.o.Engine, Prompt: slices.Clip(p.ids), Messages: p.history, Sampling: sampling, Seed: seed,
+	done, entropy, err := s.fork.generate(w.In(ctx), s.gate.Engine, engines.Request{
+		ID: c.id, Session: s.o.Engine, Prompt: prompt, Messages: p.history, Sampling: sampling, Seed: seed, Constraint: form,
 	})
 	w.Leave()
 	seconds := s.gate.Now().Sub(began).Seconds()
@@ -205,6 +235,10 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	case errors.Is(err, engines.ErrForeign):
 		s.faults.fails(err)
 		return reply, &dialects.Error{Status: http.StatusServiceUnavailable, Message: err.Error()}
+	case errors.Is(err, engines.ErrTooLong):
+		return reply, dialects.Overflow(min(s.gate.MaxTotal, s.gate.Engine.Capabilities().MaxModelLen), len(p.ids))
+	case errors.Is(err, engines.ErrRefused) && (q.Prompt.IDs != nil || form != nil): // what the agent wrote itself is wrong, and would be again
+		return reply, &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%s: %v", c.id, err)}
 	case err == nil && len(done.TokenIDs) == 0:
 		err = errors.New("the completion is empty")
 		fallthrough
@@ -215,16 +249,23 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 		return reply, &dialects.Error{Status: http.StatusServiceUnavailable, Message: fmt.Sprintf("%s: %v", c.id, err)}
 	}
 	turn := trajectory.Turn{
-		Seed: seed, FinishReason: done.FinishReason, CachedTokens: done.CachedTokens, EngineSeconds: seconds,
+		Seed: seed, FinishReason: done.FinishReason, CachedTokens: done.CachedTokens, EngineSeconds: seconds, Entropy: entropy,
 		Incoming: &trajectory.Incoming{
 			Dialect: q.dialect, Digest: hex.EncodeToString(q.Digest[:]), Asked: q.Asked, Tools: len(q.Tools) > 0, Stop: q.Stop,
 			Role: s.gate.rules.role(q), After: p.after, Call: c.number + 1, Serial: !q.Parallel, Prompt: q.Prompt.Text,
+			MaxTokens: most, Created: c.created.Unix(),
 		},
+	}
+	if begun != nil {
+		turn.Begun = begun.By
+		done.TokenIDs, done.Logprobs, done.Versions = slices.Concat(begun.IDs, done.TokenIDs), slices.Concat(begun.Logprobs, done.Logprobs), slices.Concat(begun.Versions, done.Versions)
 	}
 	if q.Choice.Mode != dialects.ChoiceAuto {
 		turn.Incoming.Choice = string(q.Choice.Mode)
 	}
-	if turn.Incoming.Unapplied = formOf(q.Request); turn.Incoming.Unapplied != nil {
+	if form != nil {
+		turn.Incoming.Held = formsAsked(q.Request)
+	} else if turn.Incoming.Unapplied = formsAsked(q.Request); turn.Incoming.Unapplied != nil {
 		s.gate.formless.Do(func() {
 			s.gate.Warn(fmt.Sprintf("gateway: %s asks for %s, which is not applied: the policy samples freely, and is trained on what it samples; ask for the form in the prompt, and read replies that have another", c.id, strings.Join(turn.Incoming.Unapplied, " and ")))
 		})
@@ -235,24 +276,6 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	}
 	turn.Incoming.Messages, _ = json.Marshal(messages) // what cannot be written is not adopted after a restart
 	return s.commit(c, q, p, turn, done)
-}
-
-// formOf are the parameters of a request that ask for a form of the reply.
-func formOf(q *dialects.Request) []string {
-	var out []string
-	if q.Format != nil {
-		out = append(out, "response_format")
-	}
-	if q.Choice.Mode == dialects.ChoiceRequired || q.Choice.Mode == dialects.ChoiceNamed {
-		out = append(out, "tool_choice")
-	}
-	var vllm struct {
-		Form json.RawMessage `json:"structured_outputs"`
-	}
-	if json.Unmarshal(q.Asked, &vllm) == nil && len(vllm.Form) > 0 && string(vllm.Form) != "null" {
-		out = append(out, "structured_outputs")
-	}
-	return out
 }
 
 // recall gives a call the reply that was recorded for the same request before the process ended; ok is false where there is none.
@@ -282,6 +305,7 @@ func (s *Session) recalled(c *call, q asked, p prompt) (reply dialects.Reply, ok
 	}
 	s.gate.rules.role(q) // the turn has its role; the rule named a call
 	turn, in := r.turn, *r.turn.Incoming
+	s.fork.recalls(turn)
 	in.After, turn.Incoming = p.after, &in // the record of before stays as it is
 	if reply, err = s.append(c, q, p, turn, done, s.growth.history.keyOf(q.Messages)); err != nil {
 		return reply, true, false, err
@@ -354,6 +378,7 @@ func (s *Session) End() {
 type Outcome struct {
 	Calls   int      // that were asked for, retries and those beyond the budget left out
 	Refused int      // beyond the budget
+	Unasked int      // that were recorded before the fork and did not come again
 	Posted  *float64 // the sum of the rewards that were posted for the trajectory; nil: none was
 	Broke   error    // of the engine, where it had no answer to the newest call
 	Err     error    // what the trajectory cannot stand with: a turn that could not be stored, another run's weights; nil: nothing
@@ -376,7 +401,7 @@ func (s *Session) Finish() Outcome {
 	dropped := len(s.recovered.turns) > 0 && s.recovered.posts.drop()
 	broke, failed := s.faults.all()
 	refused := s.spending.beyond()
-	out := Outcome{Calls: s.calls.arrived - refused, Refused: refused, Broke: broke, Err: failed, Posted: payPosts(t)}
+	out := Outcome{Calls: s.calls.arrived - refused, Refused: refused, Unasked: s.fork.before(&s.calls), Broke: broke, Err: failed, Posted: payPosts(t)}
 	if s.recovered.ahead() || dropped || !slices.Equal(before, rolesOf(t)) {
 		s.recovered.taken = -1
 		s.o.Rewrite() // also where it was before: what was stored since says otherwise
@@ -416,7 +441,8 @@ func (s *Session) append(c *call, q asked, p prompt, turn trajectory.Turn, done 
 		text = text[:n]
 	}
 	turn.Completion = s.gate.Decode(text) // what may panic comes before anything changes
-	reply, echoes := readReply(s.o.Name, s.gate.Model, c, q, p, turn.Completion, done)
+	reply, echoes := readReply(c.session, s.gate.Model, c, q, p, turn.Completion, done)
+	s.fork.name(&turn, s.o.Name, len(s.growth.t.Turns))
 	c.turn = s.growth.add(q, p, turn, done, reply, echoes, asked)
 	s.spending.sample(len(done.TokenIDs))
 	s.gate.figures.tokens(len(p.ids), len(done.TokenIDs))

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 )
@@ -101,6 +102,7 @@ type nowBoard struct {
 	folder   *runfolder.Folder
 	activity *activity
 	waits    *watchdog.Board // nil: nobody watches
+	load     func() []runfolder.Load
 	note     func(string)
 
 	cancel context.CancelFunc
@@ -109,13 +111,13 @@ type nowBoard struct {
 	failed bool // it could not be written, which was told
 }
 
-// showNow begins to write, until stop.
-func showNow(ctx context.Context, folder *runfolder.Folder, a *activity, note func(string)) *nowBoard {
+// showNow begins to write, until stop. load is how busy the engine is.
+func showNow(ctx context.Context, folder *runfolder.Folder, a *activity, load func() []runfolder.Load, note func(string)) *nowBoard {
 	host, err := os.Hostname()
 	if err != nil {
 		host = ""
 	}
-	b := &nowBoard{folder: folder, activity: a, waits: watchdog.Of(ctx), note: note, last: runfolder.Now{Host: host, PID: os.Getpid(), Started: time.Now()}}
+	b := &nowBoard{folder: folder, activity: a, waits: watchdog.Of(ctx), load: load, note: note, last: runfolder.Now{Host: host, PID: os.Getpid(), Started: time.Now()}}
 	until, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what a run saves after an interruption is told too
 	b.cancel = cancel
 	b.joined.Go(func() {
@@ -137,9 +139,12 @@ func showNow(ctx context.Context, folder *runfolder.Folder, a *activity, note fu
 func (b *nowBoard) write(always bool) {
 	n, now := b.last, time.Now()
 	n.Doing, n.Since = b.activity.now()
-	n.Waits = []runfolder.Wait{}
+	n.Waits, n.Engine = []runfolder.Wait{}, nil
 	if b.waits != nil && n.Ended == "" {
 		n.Waits = waitsOf(b.waits.Lines())
+	}
+	if n.Ended == "" {
+		n.Engine = b.load()
 	}
 	quiet := now.Sub(n.Written)
 	same := reflect.DeepEqual(n, b.last) // with waits it never is: their seconds go on
@@ -152,6 +157,16 @@ func (b *nowBoard) write(always bool) {
 		b.failed = true
 		b.note("what the run does cannot be written for agentfly status: " + err.Error())
 	}
+}
+
+// loadOf is how busy an engine is, where it tells.
+func loadOf(e engines.Engine) (out []runfolder.Load) {
+	if e, tells := e.(engines.Loaded); tells {
+		for _, l := range e.Load() {
+			out = append(out, runfolder.Load(l))
+		}
+	}
+	return out
 }
 
 // waitsOf are the lines of a board as the run folder has them.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 )
@@ -36,6 +37,19 @@ func TestWhatAnInterruptionFinishes(t *testing.T) {
 	})
 }
 
+// loaded is an engine that tells how busy it is.
+type loaded struct {
+	engines.Engine
+	load []runfolder.Load
+}
+
+func (l loaded) Load() (out []engines.Load) {
+	for _, x := range l.load {
+		out = append(out, engines.Load(x))
+	}
+	return out
+}
+
 // Another process reads what a run does and waits for while it runs, and how it ended.
 func TestNowIsWritten(t *testing.T) {
 	dir := t.TempDir()
@@ -47,7 +61,8 @@ func TestNowIsWritten(t *testing.T) {
 	wait := watchdog.Enter(ctx, "engine", "train-0-0-0-0")
 	a := &activity{}
 	a.begin(sampling, "waiting for the batch of step 1")
-	b := showNow(ctx, runfolder.New(dir, false), a, func(text string) { t.Error(text) })
+	busy := []runfolder.Load{{Running: 3, Slots: 64, Waiting: 2}, {Server: "http://127.0.0.1:8001", Slots: 64, Down: "down: it does not answer"}}
+	b := showNow(ctx, runfolder.New(dir, false), a, func() []runfolder.Load { return loadOf(loaded{load: busy}) }, func(text string) { t.Error(text) })
 	read := func() *runfolder.Now {
 		n, err := runfolder.ReadNow(dir)
 		require.NoError(t, err)
@@ -58,6 +73,7 @@ func TestNowIsWritten(t *testing.T) {
 	require.True(t, n.Running(time.Now()))
 	require.Equal(t, "waiting for the batch of step 1", n.Doing)
 	require.Equal(t, "train-0-0-0-0", n.Waits[0].Oldest)
+	require.Equal(t, busy, n.Engine)
 	wait.Leave()
 	cancel() // an interruption: what follows is told too
 	a.begin(saving, "the checkpoint after step 0")
@@ -66,10 +82,11 @@ func TestNowIsWritten(t *testing.T) {
 	n = read()
 	require.False(t, n.Running(time.Now()))
 	require.Equal(t, []string{runfolder.EndedFailed, "no space is left"}, []string{n.Ended, n.Error})
+	require.Empty(t, n.Engine)
 	(*nowBoard)(nil).stop("", nil)
 
 	failed := make(chan string, 2) // a folder that cannot be written is told of once
-	b = showNow(t.Context(), runfolder.New(filepath.Join(dir, "nowhere"), false), a, func(text string) { failed <- text })
+	b = showNow(t.Context(), runfolder.New(filepath.Join(dir, "nowhere"), false), a, func() []runfolder.Load { return loadOf(nil) }, func(text string) { failed <- text })
 	require.Contains(t, <-failed, "cannot be written for agentfly status")
 	b.stop(runfolder.EndedDone, nil)
 	require.Empty(t, failed)

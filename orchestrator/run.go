@@ -97,7 +97,7 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	}
 	r.board = showResources(r.folder, func() []runfolder.Pool { return poolsOf(r.session) }, r.session.Notes.Note)
 	r.activity.begin(opening, "opening the trainer")
-	r.now = showNow(ctx, r.folder, r.activity, r.session.Notes.Note)
+	r.now = showNow(ctx, r.folder, r.activity, func() []runfolder.Load { return loadOf(r.session.Weights.Engine()) }, r.session.Notes.Note)
 	r.session.Sampler.Told = told(r.options.Event)
 	r.session.Sampler.Record = r.folder.DB.AddTurn
 	r.session.BeginAnew(r.folder.DB.Restart)
@@ -194,7 +194,7 @@ func (r *run) openTrainer(ctx context.Context, from string) error {
 	if err != nil {
 		return err
 	}
-	r.trainer = made
+	r.trainer, r.session.Weights.Lender = made, made
 	if from != "" {
 		if err := r.trainer.Load(filepath.Join(from, checkpoint.TrainerFolder)); err != nil {
 			return err

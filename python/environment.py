@@ -16,6 +16,7 @@ import select
 import sys
 import threading
 import time
+import traceback
 
 from agentfly_files import execute, last_line, load_error, show
 from agentfly_hints import Unsupported, add_default, convert, encode, hints_of, optional, plain, schema_of
@@ -1066,7 +1067,17 @@ class Server:
             return "the module %s is missing; install its package: %s" % (e.name, install(str(e.name)))
         if isinstance(e, MemoryError):
             return "it needs more memory than its limit"
-        return ("" if op == "env_open" else op[len("env_") :] + ": ") + last_line(e)
+        return ("" if op == "env_open" else op[len("env_") :] + ": ") + last_line(e) + self.place(e)
+
+    def place(self, e):
+        """Where an exception passed the class's own file the last, as (FILE:LINE); "" where it did not."""
+        config = self.config or {}
+        module = sys.modules.get((config.get("class") or "").rpartition(":")[0])
+        file, line = config.get("file") or getattr(module, "__file__", None), 0
+        for frame in traceback.extract_tb(e.__traceback__):
+            if frame.filename == file:
+                line = frame.lineno
+        return " (%s:%d)" % (os.path.basename(file), line) if line else ""
 
     # The requests.
 

@@ -4,7 +4,8 @@
 #   small   the pool alone: 10,000 leases of members that do nothing, beside AgentFly's pattern (one HTTP round trip and one lock with one
 #           condition for all who wait) on the same members; fails when a lease costs more than 20 µs. Half a minute.
 #   step    a step of a Python class that does next to nothing: its own time, measured in the worker, and the rest of the round trip. Seconds.
-#   worlds  ScienceWorld through a pool of 8 workers beside the package alone in one process of Python. Two minutes; needs Java.
+#   worlds  ScienceWorld through a pool of 8 workers beside the package alone in one process of Python, by wall time and by processor time, of which
+#           other work on the machine hardly changes the latter. Each process plays as many episodes. Minutes; needs Java.
 set -eu
 cd "$(dirname "$0")/.."
 case ${1:-all} in

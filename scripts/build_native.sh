@@ -35,6 +35,11 @@ esac
 identity="$kind $flags $(g++ --version | head -n 1) $torch $(cksum <"$torch/lib/libc10.so")"
 hash_of() { cat "$@" | sha256sum | cut -c1-16; }
 mkdir -p "$cache/obj"
+# Builds that begin at once would compile every file as often; the second one waits and finds what the first one made.
+if command -v flock >/dev/null; then
+  exec 9>"$cache/lock"
+  flock -n 9 || { echo "build: another build is at work; waiting for it" >&2; flock 9; }
+fi
 
 # key FILE FLAGS HEADERS...: the object's name
 jobs=$(mktemp) && trap 'rm -f "$jobs"' EXIT
@@ -65,15 +70,43 @@ if test -f "$torch/lib/libtorch_cuda.so" && test "${AGENTFLY_BUILD_NCCL:-1}" != 
   fi
   nccl="-DUSE_C10D_NCCL $nccl"
 fi
-for f in cgo/src/*.cc; do
+# The kernels of CUDA, as the library carries them: see cuda_kernels.sh. AGENTFLY_KERNELS=FILE is compiled already, as in
+# the bundle of a GPU machine; AGENTFLY_BUILD_KERNELS=0 builds without them, and libtorch's own operations do their work.
+image=''
+if test -f "$torch/lib/libtorch_cuda.so" && test "${AGENTFLY_BUILD_KERNELS:-1}" != 0; then
+  if ! image=${AGENTFLY_KERNELS:-$(scripts/cuda_kernels.sh)} || ! test -f "$image"; then
+    echo "build: libtorch has CUDA, but the kernels are not there ($image): put nvcc on PATH, or set NVCC to it, or set" >&2
+    echo "build: AGENTFLY_BUILD_KERNELS=0: libtorch's own operations are then used, which are slower" >&2
+    exit 1
+  fi
+  image=$(cd "$(dirname "$image")" && pwd)/$(basename "$image")
+fi
+for f in cgo/src/*.cc cgo/src/cuda/*.cc; do
+  headers=''
+  ! grep -q '^#include "cuda/' "$f" || headers=cgo/src/cuda/launch.h
   extra="-fopenmp -Wno-psabi" # without OpenMP at::parallel_for uses one thread
   case $f in
   */collective.cc) extra="$extra -DUSE_C10D_GLOO -isystem cgo/src/gloo" ;;
   */nccl.cc) extra="$extra $nccl" ;;
+  */cuda/image.cc)
+    headers=cgo/src/cuda/image.h
+    test -z "$image" || extra="$extra -DAF_CUDA_IMAGE='\"$image\"'" headers="$headers $image"
+    ;;
+  */cuda/*) headers='cgo/src/cuda/driver.h cgo/src/cuda/image.h cgo/src/cuda/launch.h cgo/src/cuda/scripted.h' ;;
   esac
-  add "$here/$f" "$extra" cgo/af.h cgo/src/*.h cgo/src/gloo/gloo/*.h cgo/src/gloo/gloo/*/*.h
+  # shellcheck disable=SC2086 # the pattern is meant to expand
+  add "$here/$f" "$extra" $headers cgo/af.h cgo/src/*.h cgo/src/gloo/gloo/*.h cgo/src/gloo/gloo/*/*.h
   ours="$ours $object"
 done
+# What the tests of CUDA's path have in place of a device: CUDA's own operators for the CPU, and a libcuda.so.1 that runs
+# the kernels there; once without barriers, which a test finds. Libraries of their own, that only tests load.
+scripted="-DAF_CPU_BLOCKS -O2 -fno-sanitize=all -fno-gnu-unique -Wno-unknown-pragmas -Wno-clobbered -I$here/cgo/testdata/cuda"
+add "$here/cgo/testdata/cuda/stand_ins.cc" -Wno-psabi
+stand_ins=$object
+add "$here/cgo/testdata/cuda/scripted_cuda.cc" "$scripted" cgo/testdata/cuda/blocks.h cgo/src/cuda/*.h cgo/src/cuda/kernels.cu
+driver=$object
+add "$here/cgo/testdata/cuda/scripted_cuda.cc" "$scripted -DAF_NO_BARRIERS" cgo/testdata/cuda/blocks.h cgo/src/cuda/*.h cgo/src/cuda/kernels.cu
+racy=$object
 # Two symbols of gotorch are renamed, and cgo/src/common.cc defines them anew: Tensor_Close (its finalizer may run while
 # C++ reads the tensor) and SetNumThreads (its init throws on a machine with one CPU).
 for f in "$gotorch"/cgotorch/*.cc; do
@@ -100,14 +133,20 @@ fi
 # libtorch's own OpenMP runtime: two in one process would start twice the threads.
 gomp=$(find "$torch/lib" -name 'libgomp*.so*' | sort | head -n 1)
 gomp=${gomp:--lgomp}
-out="$cache/$kind-$( (echo "$identity $cuda $link $ours $theirs"; cat "$0") | sha256sum | cut -c1-16)"
+out="$cache/$kind-$( (echo "$identity $cuda $link $ours $theirs $stand_ins $driver $racy"; cat "$here/scripts/build_native.sh") | sha256sum | cut -c1-16)"
 if ! test -f "$out/env.sh"; then
-  rm -rf "$out.tmp$$" && mkdir -p "$out.tmp$$/lib"
+  rm -rf "$out.tmp$$" && mkdir -p "$out.tmp$$/lib" "$out.tmp$$/test"
   rpath="-Wl,-rpath,\$ORIGIN:\$ORIGIN/../libtorch/torch/lib:$torch/lib"
   # shellcheck disable=SC2086 # the lists are meant to split
   g++ -shared -Wl,-soname,libagentfly.so $link -o "$out.tmp$$/lib/libagentfly.so" $ours -L"$torch/lib" -ltorch_cpu -lc10 $gomp $cuda "$rpath"
   # shellcheck disable=SC2086
   g++ -shared -Wl,-soname,libcgotorch.so $link -o "$out.tmp$$/lib/libcgotorch.so" $theirs -L"$out.tmp$$/lib" -lagentfly -L"$torch/lib" -ltorch_cpu -lc10 $cuda "$rpath"
+  # shellcheck disable=SC2086
+  g++ -shared $link -o "$out.tmp$$/test/libstandins.so" "$stand_ins" -L"$torch/lib" -ltorch_cpu -lc10 "$rpath"
+  # shellcheck disable=SC2086
+  g++ -shared $link -o "$out.tmp$$/test/libcuda.so.1" "$driver"
+  # shellcheck disable=SC2086
+  g++ -shared $link -o "$out.tmp$$/test/libcuda-without-barriers.so.1" "$racy"
   echo 'INPUT(-ltorch_cpu)' >"$out.tmp$$/lib/libtorch.so" # gotorch asks for -ltorch, which a CPU libtorch folder lacks
   cat >"$out.tmp$$/env.sh" <<ENV
 export CGO_LDFLAGS='-L$out/lib -L$torch/lib -lagentfly -Wl,-rpath,\$ORIGIN/../lib -Wl,-rpath,$out/lib -Wl,-rpath,$torch/lib'

@@ -6,7 +6,7 @@ set -euo pipefail
 case ${1:-} in
 "") # of harbor the models of ATIF alone are read, which need nothing but pydantic; as a whole it wants Python 3.12 and 200 packages
   alone="harbor==0.25.0"
-  packages="tensorboard==2.21.0 inspect-ai==0.3.285 pyarrow==26.0.1 pandas==3.1.1 trackio==0.43.0 wandb==0.31.0" ;;
+  packages="tensorboard==2.21.0 inspect-ai==0.3.285 pyarrow==26.0.1 pandas==3.1.1 trackio==0.43.0 wandb==0.31.0 datasets==5.2.0 duckdb==2.0.1" ;;
 mlflow) packages="mlflow==3.17.2" ;;
 *) echo "export_packages: there is no set $1; the sets are the one without a name and mlflow" >&2 && exit 2 ;;
 esac

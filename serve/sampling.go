@@ -8,42 +8,43 @@ import (
 
 	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
+	forming "github.com/agentfly/agentfly/internal/forms"
 )
 
 // sampling are the parameters that all routes share, under vLLM's names. A missing one has vLLM's neutral default: the
 // model's generation_config.json is not read.
 type sampling struct {
-	N           *int             `json:"n"`
-	Seed        *int64           `json:"seed"`
-	Temperature *float64         `json:"temperature"`
-	TopP        *float64         `json:"top_p"`
-	TopK        *int             `json:"top_k"`
-	MinP        *float64         `json:"min_p"`
-	Stop        stopList         `json:"stop"`
-	StopIDs     []int32          `json:"stop_token_ids"`
-	IgnoreEOS   bool             `json:"ignore_eos"`
-	IncludeStop bool             `json:"include_stop_str_in_output"`
-	SkipSpecial *bool            `json:"skip_special_tokens"`
-	MinTokens   *int             `json:"min_tokens"`
-	Presence    *float64         `json:"presence_penalty"`
-	Frequency   *float64         `json:"frequency_penalty"`
-	Repetition  *float64         `json:"repetition_penalty"`
-	BestOf      *int             `json:"best_of"`
-	BeamSearch  bool             `json:"use_beam_search"`
-	Prompts     *int             `json:"prompt_logprobs"`
-	LogitBias   present          `json:"logit_bias"`
-	Allowed     present          `json:"allowed_token_ids"`
-	BadWords    present          `json:"bad_words"`
-	LogprobIDs  present          `json:"logprob_token_ids"`
-	Structured  structured       `json:"structured_outputs"`
-	Format      json.RawMessage  `json:"response_format"`
-	Schema      *dialects.Schema `json:"-"` // response_format, where a dialect has read it
-	Truncate    *int             `json:"truncate_prompt_tokens"`
-	Thinking    *int             `json:"thinking_token_budget"`
-	Repeats     present          `json:"repetition_detection"`
-	Processors  present          `json:"logits_processors"`
-	Watermark   bool             `json:"watermarking"`
-	LoRA        present          `json:"lora_request"`
+	N           *int               `json:"n"`
+	Seed        *int64             `json:"seed"`
+	Temperature *float64           `json:"temperature"`
+	TopP        *float64           `json:"top_p"`
+	TopK        *int               `json:"top_k"`
+	MinP        *float64           `json:"min_p"`
+	Stop        stopList           `json:"stop"`
+	StopIDs     []int32            `json:"stop_token_ids"`
+	IgnoreEOS   bool               `json:"ignore_eos"`
+	IncludeStop bool               `json:"include_stop_str_in_output"`
+	SkipSpecial *bool              `json:"skip_special_tokens"`
+	MinTokens   *int               `json:"min_tokens"`
+	Presence    *float64           `json:"presence_penalty"`
+	Frequency   *float64           `json:"frequency_penalty"`
+	Repetition  *float64           `json:"repetition_penalty"`
+	BestOf      *int               `json:"best_of"`
+	BeamSearch  bool               `json:"use_beam_search"`
+	Prompts     *int               `json:"prompt_logprobs"`
+	LogitBias   present            `json:"logit_bias"`
+	Allowed     present            `json:"allowed_token_ids"`
+	BadWords    present            `json:"bad_words"`
+	LogprobIDs  present            `json:"logprob_token_ids"`
+	Structured  forming.Structured `json:"structured_outputs"`
+	Format      json.RawMessage    `json:"response_format"`
+	Schema      *dialects.Schema   `json:"-"` // response_format, where a dialect has read it
+	Truncate    *int               `json:"truncate_prompt_tokens"`
+	Thinking    *int               `json:"thinking_token_budget"`
+	Repeats     present            `json:"repetition_detection"`
+	Processors  present            `json:"logits_processors"`
+	Watermark   bool               `json:"watermarking"`
+	LoRA        present            `json:"lora_request"`
 }
 
 // present is a field that may be there as long as it says nothing.

@@ -25,7 +25,7 @@ import (
 
 // order is what rank 0 tells the others to do next.
 type order struct {
-	Kind   string // step, weights, state, set state, steps, release
+	Kind   string // step, weights, state, set state, steps, lend memory, reclaim memory, release
 	Batch  Batch
 	Rates  Schedule // of the optimizer steps that follow: rank 0's, whatever the others were made with
 	Shared bool     // rank 0's Config.Shared
@@ -107,6 +107,8 @@ func (t *Trainer) obey(ctx context.Context, o order) error {
 		return t.optimizer.SetState(o.Name, o.Moment, o.Values)
 	case "steps":
 		return t.optimizer.SetStepCount(o.Steps)
+	case lend, reclaim:
+		return t.move(ctx, o.Kind)
 	}
 	return fmt.Errorf("trainer: ranks: rank 0 orders %q, which this program does not know; do all ranks run the same program?", o.Kind)
 }

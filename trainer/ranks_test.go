@@ -38,6 +38,7 @@ type rankJob struct {
 	Sharding cgo.Sharding
 	BFloat16 bool   // the model computes in bfloat16
 	Shared   bool   // rank 0's parameters are read behind a barrier after every write
+	Lend     bool   // its device's memory is lent between all steps
 	Cut      bool   // a completion is cut in every step, and such trajectories are left out
 	Seed     uint64 // of the model; other ranks get another one, so that nothing works without rank 0's weights
 	From, To int    // steps
@@ -169,7 +170,15 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 			}
 			b.Groups[1].Trajectories[2].Reward = 2
 		}
+		if j.Lend {
+			if err := tr.ReclaimMemory(context.Background()); err != nil {
+				return err
+			}
+		}
 		m, err := tr.Step(context.Background(), b)
+		if err == nil && j.Lend {
+			err = tr.LendMemory(context.Background())
+		}
 		if err != nil {
 			if !errors.Is(err, cgo.ErrRank) {
 				g.Fail(err.Error())
@@ -390,6 +399,38 @@ func TestRanksOverlap(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Memory that all ranks lend between all steps changes no bit of a run, and its state can be saved meanwhile.
+func TestLentMemoryKeepsTheBits(t *testing.T) {
+	j := rankJob{Kind: "steps", Seed: 4, To: 3, Block: "{advantage: gae, kl: {coefficient: 0.1, in: reward}, epochs: 2}", Critic: true}
+	for _, world := range []int{1, 2} {
+		j.Lend = false
+		want := runRanks(t, j, world)
+		j.Lend, j.Save = true, t.TempDir()
+		got := runRanks(t, j, world)
+		for i := range want {
+			require.Empty(t, want[i].Err)
+			require.Empty(t, got[i].Err)
+			require.Equal(t, want[i].Parameters, got[i].Parameters, "rank %d of %d", i, world)
+			require.Equal(t, want[i].Moments, got[i].Moments)
+			require.Equal(t, want[i].Steps, got[i].Steps)
+		}
+		j.Save = ""
+	}
+}
+
+// A step while memory is lent is an error, of a trainer alone too, and reclaiming it mends that.
+func TestAStepNeedsItsMemory(t *testing.T) {
+	tr := makeTrainer(t, policytest.Make(t, 4), resolveBlock(t, "{}"), tinyConfig())
+	require.NoError(t, tr.ReclaimMemory(t.Context()), "nothing is lent")
+	require.NoError(t, tr.LendMemory(t.Context()))
+	b := someBatch(t, tr, 20, 0.05)
+	_, err := tr.Step(t.Context(), b)
+	require.ErrorContains(t, err, "the optimizer's memory was released; restore it first")
+	require.NoError(t, tr.ReclaimMemory(t.Context()))
+	_, err = tr.Step(t.Context(), b)
+	require.NoError(t, err)
 }
 
 // Rank 0 may open a server before it trains, which takes longer than a collective may.

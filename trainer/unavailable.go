@@ -32,5 +32,9 @@ func (t *Trainer) Save(string) error            { return cgo.ErrUnavailable }
 func (t *Trainer) Load(string) error            { return cgo.ErrUnavailable }
 func (t *Trainer) Follow(context.Context) error { return cgo.ErrUnavailable }
 func (t *Trainer) Release() error               { return nil }
-func (t *Trainer) Steps() int64                 { return 0 }
-func (t *Trainer) Close() error                 { return nil }
+
+func (t *Trainer) LendMemory(context.Context) error    { return cgo.ErrUnavailable }
+func (t *Trainer) ReclaimMemory(context.Context) error { return cgo.ErrUnavailable }
+
+func (t *Trainer) Steps() int64 { return 0 }
+func (t *Trainer) Close() error { return nil }

@@ -189,12 +189,19 @@ type Incoming struct {
 	After   int             `json:"after"`           // the turn whose reply stands last in its conversation; -1: none
 	Call    int             `json:"call,omitempty"`  // the number of the call in its session, from 1: the reply's ids follow from it; 0: an older program did not store it
 
+	Created int64 `json:"created,omitempty"` // when it came, in seconds since 1970, which the reply tells; 0: an older program did not store it
+
 	Choice string `json:"choice,omitempty"` // of tools: none, required or named; "": auto
 	Serial bool   `json:"serial,omitempty"` // one call a reply was asked for
 	Prompt string `json:"prompt,omitempty"` // of a completion that was asked for with a text
+	// MaxTokens is the most that the call could sample, of what it asked for and the job, its budget and the context allow; 0: an older program
+	// did not store it.
+	MaxTokens int `json:"max_tokens,omitempty"`
 	// Unapplied are the parameters that asked for a form of the reply (response_format in every dialect, tool_choice, structured_outputs): the
-	// policy samples freely, so that what it learns from is its own distribution.
+	// policy samples freely, so that what it learns from is its own distribution. Held are those that the reply was held to: its logprobs are
+	// those of the tokens that the form left.
 	Unapplied []string `json:"unapplied,omitempty"`
+	Held      []string `json:"held,omitempty"`
 
 	Whole    bool              `json:"whole,omitempty"`    // Messages are the whole conversation, not what is behind the reply of After
 	Messages json.RawMessage   `json:"messages,omitempty"` // as the agent sent them: a list of Message

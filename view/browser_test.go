@@ -190,7 +190,7 @@ func TestThePageInChromium(t *testing.T) {
 	// A metric behind the search.
 	b.do(chromedp.Focus(chromedp.CSS("#metric")))
 	b.press("n", "o", "r", "m")
-	b.until("document.querySelectorAll('.card').length == 1 && document.querySelector('.card h3').innerText == 'update/grad_norm'")
+	b.until("document.querySelectorAll('.card').length == 1 && document.querySelector('.card h3').firstChild.textContent == 'update/grad_norm'")
 
 	// The lowest reward, by keyboard, and one of its tokens against the store.
 	b.open(x.url + "/#/trajectories?run=seed-1")
@@ -259,6 +259,8 @@ func TestThePageInChromium(t *testing.T) {
 	b.until("location.hash.includes('against=train-') && document.querySelectorAll('.beside article .talk').length == 2")
 	require.Equal(t, "train-30-1-2", js[string](b, "document.querySelector('.beside article').getAttribute('aria-label')"))
 	require.Contains(t, js[string](b, "document.querySelectorAll('.beside article')[0].querySelector('.note').innerText"), "step 31, reward ")
+	b.until("/^They differ from turn [12] on|^Their turns are the same/.test(document.querySelector('#differs')?.innerText)")
+	require.Equal(t, js[bool](b, "document.querySelector('#differs').innerText.startsWith('They differ')"), js[bool](b, "!!document.querySelector('.beside mark')"))
 	require.Equal(t, js[string](b, "document.querySelectorAll('.beside .said.user')[0].innerText"), js[string](b, "document.querySelectorAll('.beside .said.user')[1].innerText"), "they are of one task")
 	b.accessible()
 	b.shoot("against")
@@ -268,6 +270,63 @@ func TestThePageInChromium(t *testing.T) {
 	b.shoot("causes")
 	b.do(chromedp.Click(chromedp.CSS("#differences tbody a")))
 	b.until("document.querySelector('#token b') && document.querySelector('#tokens .on')")
+	b.clean()
+}
+
+// A new user has four questions about a run whose calculator begins to break at step 31, and finds each answer with a few clicks, and by keyboard.
+func TestThePageAnswers(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": {Steps: 44, Groups: 4, Each: 8, Seed: 5, Breaks: 30}})
+	text := func(selector string) string {
+		return js[string](b, "document.querySelector("+quote(selector)+").innerText")
+	}
+	b.open(x.url + "/")
+	b.until("document.querySelectorAll('.card canvas').length >= 11")
+
+	// Why did the reward fall? A click on the lowest point of its curve chooses the step, and Causes says it: 2 clicks.
+	js[any](b, `void (() => { const o = document.querySelector('.card[aria-label="Reward"] .u-over'), r = o.getBoundingClientRect(), at = {clientX: r.left + r.width * 30 / 43, clientY: r.top + 20, bubbles: true};
+		for (const kind of ['mousemove', 'mousedown', 'mouseup', 'click']) o.dispatchEvent(new MouseEvent(kind, at)); })()`)
+	b.until("document.querySelector('#at').innerText == '31 of 44'")
+	b.do(chromedp.Click(chromedp.CSS("nav a[href*=causes]")))
+	b.until("document.querySelector('#moved')")
+	require.Regexp(t, `^Its trajectories earned 0\.\d+ in the mean, 0\.\d+ less than those of the 5 steps before, which earned 0\.\d+\. Most of it comes with trajectories in which a call of calculator failed: broken: 0% of all before, \d\d% now\.$`, text("#moved"))
+	require.Regexp(t, `^\d of its 4 tasks had been tried in them: they earned 0`, text("#drawn"))
+	b.do(chromedp.Focus(chromedp.CSS("#span")))
+	b.press(kb.ArrowUp) // against the step before alone
+	b.until("document.querySelector('#moved')?.innerText.includes('less than those of the step before, which')")
+	require.Contains(t, text("#ends tbody tr"), ", a call of calculator failed: broken")
+	b.accessible()
+	b.shoot("causes-fall")
+	b.do(chromedp.Click(chromedp.CSS("#ends tbody a")))
+	b.until("document.querySelector('tr[data-row]') && document.querySelector('#found').innerText.includes('of 1408 trajectories')")
+	require.Equal(t, "1", js[string](b, "document.querySelector('tr[data-row] .col-calls').innerText.match(/(\\d+) failed/)[1]"))
+
+	// Which tool fails, and why? Causes of all steps: 1 click.
+	b.open(x.url + "/#/causes?run=run")
+	b.until("document.querySelector('#tools .turned')")
+	require.Regexp(t, `^calculator\t\d+\t\d+ \(\d+%\)`, text("#tools tbody tr"))
+	require.Regexp(t, `^Since step 31 \d\d% of its calls fail, before it \d%\.$`, text("#tools .turned"))
+	require.Regexp(t, `^\d+×: Error: the calculator's process ended \(signal: killed\)$`, text("#tools .whys li"))
+	require.Equal(t, 1, js[int](b, "document.querySelectorAll('#tools .turned').length"), "search fails as it always did")
+	b.tabTo("#tools .turned a")
+	b.press(kb.Enter)
+	b.until("document.querySelector('#at').innerText == '31 of 44' && document.querySelector('h2').innerText == 'Causes, step 31'")
+
+	// Which tokens differ between engine and trainer? The same page; a click on one shows it in its place.
+	b.until("document.querySelector('#differences tbody tr')")
+	require.Regexp(t, `^␣calculator\t\d+\t-?[\d.e-]+\t-[\d.]+\t-2\t`, text("#differences tbody tr"))
+	b.do(chromedp.Click(chromedp.CSS("#differences tbody a")))
+	b.until("document.querySelector('#tokens .on')?.innerText == ' calculator' && document.querySelector('#token').innerText.includes('trainer − engine -2')")
+
+	// Which tasks got worse? The same page again; a click on one lists its trajectories over the steps.
+	b.open(x.url + "/#/causes?run=run&step=31")
+	b.until("document.querySelector('#tasks tbody tr')")
+	worse := js[[]float64](b, "[...document.querySelectorAll('#tasks tbody tr')].map(r => Number(r.cells[4].innerText))")
+	require.Greater(t, len(worse), 5)
+	require.IsNonDecreasing(t, worse)
+	require.Less(t, worse[0], -0.3)
+	b.do(chromedp.Click(chromedp.CSS("#tasks tbody a")))
+	b.until("/^\\d+ of 1408 trajectories/.test(document.querySelector('#found')?.innerText) && !document.querySelector('#found').innerText.startsWith('1408')")
 	b.clean()
 }
 
@@ -306,16 +365,18 @@ func TestThePageSaysWhatARunDoesNow(t *testing.T) {
 	host, err := os.Hostname()
 	require.NoError(t, err)
 	b.open(x.url + "/#/now?run=run")
-	b.until("document.querySelector('#standing')?.innerText.startsWith('this run wrote nothing')")
+	b.until("document.querySelector('#standing')?.innerText.startsWith('This run wrote nothing')")
 	n := runfolder.Now{Host: host, PID: os.Getpid(), Started: time.Now().Add(-time.Minute), Written: time.Now(), Since: time.Now(), Doing: "waiting for the batch of step 3", Waits: []runfolder.Wait{
 		{Part: "tool " + viewtest.Hostile, Count: 7, Oldest: "train-2-0-1", Seconds: 12}, {Part: "engine", Count: 1, Oldest: "train-2-0-2-0", Seconds: 1},
-	}}
+	}, Engine: []runfolder.Load{{Server: "http://127.0.0.1:8001", Running: 12, Slots: 64, Waiting: 3}, {Server: "http://127.0.0.1:8002", Slots: 64, Down: "down: no answer " + viewtest.Hostile}}}
 	require.NoError(t, folder.WriteNow(n))
 	pool := runfolder.Pool{Name: "sandbox", Size: 4, InUse: 4, Waiting: 2, Queue: []runfolder.Holder{{Name: "train-2-1-3"}}}
 	require.NoError(t, folder.WriteResources(runfolder.Resources{Host: host, PID: os.Getpid(), Written: time.Now(), Pools: []runfolder.Pool{pool}}))
 	b.until("document.querySelector('#standing')?.innerText.startsWith('Running: process " + fmt.Sprint(os.Getpid()) + "') && document.querySelectorAll('#waits tbody tr').length == 2")
 	require.Contains(t, js[string](b, "document.querySelector('#waits tbody tr').innerText"), "7\t12.0 s\ttrain-2-0-1")
 	require.Contains(t, js[string](b, "document.querySelector('#pools tbody tr').innerText"), "sandbox\t4 of 4\t0\t0\t2")
+	require.Equal(t, "http://127.0.0.1:8001\t12 of 64\t3\tserving", js[string](b, "document.querySelector('#engine tbody tr').innerText"))
+	require.Contains(t, js[string](b, "document.querySelectorAll('#engine tbody tr')[1].innerText"), "8002\t0 of 64\t0\tdown: no answer <script>")
 	require.Equal(t, "waiting for the batch of step 3", js[string](b, "document.querySelector('#doing').innerText"))
 	b.accessible()
 	b.shoot("now")

@@ -263,19 +263,21 @@ func (x *index) forget(from int) {
 
 // filter says which entries are looked for, and in which order. Its zero value is all of them.
 type filter struct {
-	From, To           int // steps, To exclusive; 0: no end
-	Phase, Task        string
-	Group              int // -1: any
-	Tool, Cause        string
-	Stop, Origin       string
-	HasReward          bool
-	RewardMin          float64
-	RewardMax          float64
-	MinStale           int
-	Failed, FailedCall bool
-	Text               string
-	Sort               string
-	Ascending          bool
+	From, To     int // steps, To exclusive; 0: no end
+	Phase, Task  string
+	Group        int // -1: any
+	Tool, Cause  string
+	Stop, Origin string
+	HasReward    bool
+	RewardMin    float64
+	RewardMax    float64
+	MinStale     int
+	Failed       bool
+	FailedCall   bool // with a call that failed
+	GoodCalls    bool // without one
+	Text         string
+	Sort         string
+	Ascending    bool
 }
 
 func (f filter) keeps(e *entry) bool {
@@ -288,7 +290,8 @@ func (f filter) keeps(e *entry) bool {
 		f.Origin != "" && e.Origin != f.Origin,
 		f.HasReward && !(e.Reward >= f.RewardMin && e.Reward <= f.RewardMax),
 		f.MinStale > 0 && e.Staleness < f.MinStale,
-		f.Failed && e.Origin == "":
+		f.Failed && e.Origin == "",
+		f.GoodCalls && e.failedCalls() > 0:
 		return false
 	}
 	if f.Tool == "" && f.Cause == "" && !f.FailedCall {
@@ -312,10 +315,18 @@ var sorts = map[string]func(a, b *entry) int{
 	"stop":      func(a, b *entry) int { return strings.Compare(a.Stop, b.Stop) },
 }
 
-// order is that of a list: every two entries differ in it.
+// order is that of a list: every two entries differ in it. Trajectories that failed have no reward: sorted by it, they stand at the end.
 func (f filter) order() func(a, b *entry) int {
 	by := sorts[f.Sort]
 	return func(a, b *entry) int {
+		if unpaid := a.Origin != ""; f.Sort == "reward" && unpaid != (b.Origin != "") {
+			if unpaid {
+				return 1
+			}
+			return -1
+		} else if f.Sort == "reward" && unpaid {
+			return tie(a, b)
+		}
 		c := by(a, b)
 		if !f.Ascending {
 			c = -c
@@ -374,8 +385,10 @@ type toolSum struct {
 	Calls   int            `json:"calls"`
 	Failed  int            `json:"failed"`
 	Causes  map[string]int `json:"causes"`
-	Whys    []why          `json:"whys"`    // what failed calls said most
-	Seconds num            `json:"seconds"` // mean of a call
+	Whys    []why          `json:"whys"`             // what failed calls said most
+	Seconds num            `json:"seconds"`          // mean of a call
+	Turned  *turning       `json:"turned,omitempty"` // since when it fails more, or less, over all steps; nil: it does not
+	Trend   []num          `json:"trend"`            // share of failed calls over the steps, in parts of equal length; NaN without calls
 }
 
 // why is what some failed calls said.
@@ -535,16 +548,16 @@ func compared(found []*entry, when func(*entry) int) taskChanges {
 	return out
 }
 
-// drawnTasks compares what a step earned with what its own tasks had earned before: where those were low, the step drew hard tasks.
+// drawnTasks compares what a step earned with what its own tasks earned in so many steps before: where those were low, the step drew hard tasks.
 type drawnTasks struct {
 	Tasks  int `json:"tasks"`
-	Known  int `json:"known"`  // that were tried in an earlier step
+	Known  int `json:"known"`  // that were tried in the steps before
 	Mean   num `json:"mean"`   // reward of the known ones at the step
-	Before num `json:"before"` // the mean of theirs in earlier steps
+	Before num `json:"before"` // the mean of theirs in the steps before
 }
 
 // drawn is about the tasks of a step. Each known task counts once. Trajectories that failed do not count.
-func (x *index) drawn(step int) drawnTasks {
+func (x *index) drawn(step, span int) drawnTasks {
 	type sums struct {
 		now, before   float64
 		tries, trials int
@@ -561,7 +574,7 @@ func (x *index) drawn(step int) drawnTasks {
 		}
 	}
 	for _, e := range x.entries {
-		if s := by[e.Task]; s != nil && e.Step < step && counts(e) {
+		if s := by[e.Task]; s != nil && e.Step < step && e.Step >= step-span && counts(e) {
 			s.before += e.Reward
 			s.trials++
 		}

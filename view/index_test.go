@@ -72,8 +72,15 @@ func TestToolsSayWhyTheyFail(t *testing.T) {
 func TestTheTasksThatAStepDrew(t *testing.T) {
 	x := index{}
 	for i, e := range []entry{
-		{Step: 0, Task: "a", Reward: 1}, {Step: 1, Task: "a", Reward: 0}, {Step: 1, Task: "b", Reward: 1}, {Step: 1, Task: "c", Reward: 1, Origin: "engine"},
-		{Step: 2, Task: "a", Reward: 0}, {Step: 2, Task: "a", Reward: 0.5}, {Step: 2, Task: "b", Reward: 0.5}, {Step: 2, Task: "c", Reward: 1}, {Step: 3, Task: "a", Reward: 9},
+		{Step: 0, Task: "a", Reward: 1},
+		{Step: 1, Task: "a", Reward: 0},
+		{Step: 1, Task: "b", Reward: 1},
+		{Step: 1, Task: "c", Reward: 1, Origin: "engine"},
+		{Step: 2, Task: "a", Reward: 0},
+		{Step: 2, Task: "a", Reward: 0.5},
+		{Step: 2, Task: "b", Reward: 0.5},
+		{Step: 2, Task: "c", Reward: 1},
+		{Step: 3, Task: "a", Reward: 9},
 		{Step: 1, Task: "a", Reward: 7, Phase: "eval-before"},
 	} {
 		e.ID = string(rune('a' + i))
@@ -82,8 +89,8 @@ func TestTheTasksThatAStepDrew(t *testing.T) {
 		}
 		x.put(&e, nil)
 	}
-	require.Equal(t, drawnTasks{Tasks: 3, Known: 2, Mean: 0.375, Before: 0.75}, x.drawn(2))
-	first := x.drawn(0)
+	require.Equal(t, drawnTasks{Tasks: 3, Known: 2, Mean: 0.375, Before: 0.75}, x.drawn(2, 20))
+	first := x.drawn(0, 20)
 	require.Equal(t, 0, first.Known)
 	require.True(t, math.IsNaN(float64(first.Mean)))
 }

@@ -26,6 +26,7 @@ type shownNow struct {
 	Error   string         `json:"error,omitempty"`
 	Problem string         `json:"problem,omitempty"` // why nothing is known
 	Waits   []shownWait    `json:"waits"`
+	Engine  []shownLoad    `json:"engine"`
 	Pools   []shownPool    `json:"pools"`
 	Running int            `json:"trajectories"` // that began and have not ended
 	Numbers map[string]num `json:"numbers"`      // errors and memory of the last step
@@ -37,6 +38,14 @@ type shownWait struct {
 	Count   int    `json:"count"`
 	Oldest  string `json:"oldest"`
 	Seconds num    `json:"seconds"`
+}
+
+type shownLoad struct {
+	Server  string `json:"server"` // "": in the run's process
+	Running int    `json:"running"`
+	Slots   int    `json:"slots"`
+	Waiting int    `json:"waiting"`
+	Down    string `json:"down,omitempty"` // why it takes no requests
 }
 
 type shownPool struct {
@@ -93,7 +102,7 @@ func (s *Server) now(r *http.Request) (any, error) {
 
 // readNow reads what the process of a run folder wrote.
 func readNow(dir string, now time.Time) shownNow {
-	out := shownNow{State: stateUnknown, Waits: []shownWait{}, Pools: []shownPool{}, Numbers: map[string]num{}}
+	out := shownNow{State: stateUnknown, Waits: []shownWait{}, Engine: []shownLoad{}, Pools: []shownPool{}, Numbers: map[string]num{}}
 	n, err := func() (*runfolder.Now, error) {
 		if err := readable(filepath.Join(dir, runfolder.NowFile)); err != nil {
 			return nil, err
@@ -102,7 +111,7 @@ func readNow(dir string, now time.Time) shownNow {
 	}()
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && n == nil:
-		out.Problem = "this run wrote nothing of what it does: an older program trained it, or it has not begun"
+		out.Problem = "This run wrote nothing of what it does: an older program trained it, or it has not begun."
 		return out
 	case err != nil:
 		out.Problem = err.Error()
@@ -121,6 +130,9 @@ func readNow(dir string, now time.Time) shownNow {
 	}
 	for _, w := range n.Waits[:min(len(n.Waits), mostShown)] {
 		out.Waits = append(out.Waits, shownWait{w.Part, w.Count, w.Oldest, num(w.Seconds)})
+	}
+	for _, l := range n.Engine[:min(len(n.Engine), mostShown)] {
+		out.Engine = append(out.Engine, shownLoad(l))
 	}
 	if readable(filepath.Join(dir, runfolder.ResourcesFile)) != nil { // it lends nothing
 		return out

@@ -110,6 +110,15 @@ func sortedBy(all []*entry, by string, ascending bool) []*entry {
 			items[i].key = ^items[i].key
 		}
 	}
+	for i := range items {
+		switch last := uint64(math.MaxUint64); {
+		case by != "reward":
+		case items[i].e.Origin != "": // it has none: at the end, whatever the direction
+			items[i].key = last
+		default:
+			items[i].key = min(items[i].key, last-1)
+		}
+	}
 	spare := make([]item, len(items))
 	for shift := 0; shift < 64; shift += 8 {
 		var from [257]int

@@ -20,6 +20,7 @@ func TestSortedAsByComparing(t *testing.T) {
 			e := &entry{
 				Phase: []string{"train", "eval-step-3"}[r.IntN(2)], Step: r.IntN(40) - 1, Group: r.IntN(5), Index: r.IntN(4), Task: fmt.Sprint("task-", r.IntN(9)),
 				Reward: rewards[r.IntN(len(rewards))], Stop: []string{"answer", "error", ""}[r.IntN(3)], Turns: r.IntN(3), Tokens: r.IntN(700), Seconds: r.Float64(), Staleness: r.IntN(4) - 1,
+				Origin: []string{"", "", "engine"}[r.IntN(3)],
 			}
 			e.ID = fmt.Sprint(e.Phase, "-", e.Step, "-", e.Group, "-", e.Index)
 			if r.IntN(9) == 0 {

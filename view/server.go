@@ -297,7 +297,7 @@ func number(q url.Values, name string, otherwise int) (int, error) {
 func parse(q url.Values) (f filter, err error) {
 	f = filter{
 		Phase: q.Get("phase"), Task: q.Get("task"), Tool: q.Get("tool"), Cause: q.Get("cause"), Stop: q.Get("stop"), Origin: q.Get("origin"),
-		Failed: q.Get("failed") == "1", FailedCall: q.Get("failed_call") == "1", Text: q.Get("text"), Sort: q.Get("sort"), Ascending: q.Get("order") == "up",
+		Failed: q.Get("failed") == "1", FailedCall: q.Get("failed_call") == "1", GoodCalls: q.Get("failed_call") == "0", Text: q.Get("text"), Sort: q.Get("sort"), Ascending: q.Get("order") == "up",
 	}
 	if f.Sort == "" {
 		f.Sort = "step"
@@ -426,14 +426,27 @@ func (s *Server) step(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	span, err := number(r.URL.Query(), "span", usualSpan)
+	if err != nil {
+		return nil, err
+	}
+	if span < 1 {
+		return nil, badRequest{fmt.Errorf("span is %d, it must be 1 or more", span)}
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return map[string]any{"step": n, "changes": x.changes(n), "drawn": x.index.drawn(n)}, nil
+	return map[string]any{"step": n, "changes": x.changes(n), "drawn": x.index.drawn(n, span), "ends": x.index.ends(n, span)}, nil
 }
 
 // tools sums up the calls of the trajectories that a filter keeps.
 func (s *Server) tools(r *http.Request) (any, error) {
-	return s.sum(r, func(x *run, found []*entry) any { return map[string]any{"tools": toolsOf(found)} })
+	return s.sum(r, func(x *run, found []*entry) any {
+		tools := toolsOf(found)
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.index.trends(tools)
+		return map[string]any{"tools": tools}
+	})
 }
 
 // tasks compares how tasks went before a step and from it on.

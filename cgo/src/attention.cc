@@ -10,6 +10,7 @@
 
 #include <cmath>
 
+#include "profile.h"
 #include "train.h"
 
 namespace af {
@@ -248,6 +249,7 @@ void backward_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, c
 
 void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
                const at::Tensor& lse) {
+  const StageTimer timer(Stage::kAttention, m.device);
   const Shape s(m, plan);
   if (use_varlen(m)) return attention_varlen(m, plan, qkv, out, lse);
   if (!use_kernels(m)) return attention_generic(s, plan, qkv, out, lse);
@@ -271,6 +273,7 @@ void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const
 
 void attention_backward(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
                         const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv) {
+  const StageTimer timer(Stage::kAttention, m.device);
   const Shape s(m, plan);
   if (use_varlen(m)) return backward_varlen(m, plan, qkv, out, lse, d_out, d_qkv);
   if (!use_kernels(m)) return backward_generic(s, plan, qkv, out, lse, d_out, d_qkv);

@@ -1,6 +1,9 @@
-// Norms, RoPE, SwiGLU and row sums of the training path.
+// Norms, RoPE, SwiGLU and row sums of the training path. Devices other than the CPU take the kernel of cuda/kernels.cu
+// where there is one, and else the ATen expression after it.
 #include <ATen/Parallel.h>
 
+#include "cuda/launch.h"
+#include "profile.h"
 #include "train.h"
 
 namespace af {
@@ -31,8 +34,11 @@ int64_t grain(int64_t floats_per_row) { return std::max<int64_t>(1, 16384 / std:
 
 void rms_norm(const af_model& m, const at::Tensor& x, const at::Tensor& w, const at::Tensor& y,
               const at::Tensor& rstd) {
+  const StageTimer timer(Stage::kElementwise, m.device);
   const double eps = m.config.rms_norm_eps;
   if (!use_kernels(m)) {
+    const cuda::Kernels* k = cuda::kernels(x);
+    if (k != nullptr && k->rms_norm(y, rstd, x, w, eps, /*again=*/false)) return;
     const at::Tensor wide = x.to(at::kFloat);
     rstd.copy_(wide.square().mean(-1).add_(eps).rsqrt_());
     y.copy_(wide * rstd.unsqueeze(-1) * w);
@@ -55,7 +61,10 @@ void rms_norm(const af_model& m, const at::Tensor& x, const at::Tensor& w, const
 
 void rms_norm_again(const af_model& m, const at::Tensor& x, const at::Tensor& w, const at::Tensor& y,
                     const at::Tensor& rstd) {
+  const StageTimer timer(Stage::kElementwise, m.device);
   if (!use_kernels(m)) {
+    const cuda::Kernels* k = cuda::kernels(x);
+    if (k != nullptr && k->rms_norm(y, rstd, x, w, m.config.rms_norm_eps, /*again=*/true)) return;
     y.copy_(x * rstd.unsqueeze(-1) * w);
     return;
   }
@@ -75,7 +84,10 @@ void rms_norm_again(const af_model& m, const at::Tensor& x, const at::Tensor& w,
 
 void rms_norm_backward(const af_model& m, const at::Tensor& dx, const at::Tensor& dw, const at::Tensor& dy,
                        const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd) {
+  const StageTimer timer(Stage::kElementwise, m.device);
   if (!use_kernels(m)) {
+    const cuda::Kernels* k = cuda::kernels(x);
+    if (k != nullptr && k->rms_norm_backward(dx, dw, dy, x, w, rstd)) return;
     const at::Tensor normed = x * rstd.unsqueeze(-1), g = dy.to(at::kFloat) * w;  // float32, as rstd is
     // Named as a list of indices: of a bare {0, 1}, torch before 2.13 cannot choose between indices and names.
     if (dw.defined()) dw.add_((dy * normed).sum(at::IntArrayRef{0, 1}));
@@ -106,8 +118,11 @@ void rms_norm_backward(const af_model& m, const at::Tensor& dx, const at::Tensor
 }
 
 void rope(const af_model& m, const Plan& plan, const at::Tensor& qkv, int64_t heads, int direction) {
+  const StageTimer timer(Stage::kElementwise, m.device);
   const int64_t E = m.config.head_dim;
   if (!use_kernels(m)) {
+    const cuda::Kernels* k = cuda::kernels(qkv);
+    if (k != nullptr && k->rope(qkv, plan.cos_T, plan.sin_T, heads, direction)) return;
     const at::Tensor x = qkv.narrow(1, 0, heads * E).view({plan.T, heads, E});
     const at::Tensor a = x.narrow(2, 0, E / 2), b = x.narrow(2, E / 2, E / 2);
     const at::Tensor cos = plan.cos_T.unsqueeze(1), sin = plan.sin_T.unsqueeze(1) * direction;
@@ -129,8 +144,11 @@ void rope(const af_model& m, const Plan& plan, const at::Tensor& qkv, int64_t he
 }
 
 void swiglu(const af_model& m, const at::Tensor& act, const at::Tensor& gate_up) {
+  const StageTimer timer(Stage::kElementwise, m.device);
   const int64_t T = act.size(0), F = act.size(1);
   if (!use_kernels(m)) {
+    const cuda::Kernels* k = cuda::kernels(act);
+    if (k != nullptr && k->swiglu(act, gate_up)) return;
     act.copy_(at::silu(gate_up.narrow(1, 0, F).to(at::kFloat)) * gate_up.narrow(1, F, F));
     return;
   }
@@ -144,8 +162,11 @@ void swiglu(const af_model& m, const at::Tensor& act, const at::Tensor& gate_up)
 
 void swiglu_backward(const af_model& m, const at::Tensor& d_gate_up, const at::Tensor& act, const at::Tensor& gate_up,
                      const at::Tensor& d_act) {
+  const StageTimer timer(Stage::kElementwise, m.device);
   const int64_t T = act.size(0), F = act.size(1);
   if (!use_kernels(m)) {
+    const cuda::Kernels* k = cuda::kernels(act);
+    if (k != nullptr && k->swiglu_backward(d_gate_up, act, gate_up, d_act)) return;
     const at::Tensor gate = gate_up.narrow(1, 0, F).to(at::kFloat), up = gate_up.narrow(1, F, F);
     const at::Tensor s = at::sigmoid(gate), silu = gate * s;
     act.copy_(silu * up);
@@ -165,6 +186,7 @@ void swiglu_backward(const af_model& m, const at::Tensor& d_gate_up, const at::T
 
 void add_rows(const af_model& m, const at::Tensor& y, const std::vector<int64_t>& index, const at::Tensor& index_N,
               const at::Tensor& x) {
+  const StageTimer timer(Stage::kEmbedding, m.device);
   const at::Tensor x32 = x.to(at::kFloat);
   if (!use_kernels(m)) {
     y.index_put_({index_N}, x32, /*accumulate=*/true);  // sorts first on CUDA: one order there too, not on the CPU

@@ -9,7 +9,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include "cuda/launch.h"
 #include "exchange.h"
+#include "profile.h"
 #include "train.h"
 
 namespace af {
@@ -33,7 +35,9 @@ at::Tensor as_row(const at::Tensor& x) { return x.unsqueeze(1); }  // [T, n] -> 
 
 void linear_out(at::Tensor y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
   if (!bias.defined()) return product_out(y, x, w.t());
-  if (y.scalar_type() == at::kFloat) {
+  if (cuda::on_device(y)) {
+    at::addmm_out(y, bias, x, w.t());  // one product, which adds the bias before it rounds
+  } else if (y.scalar_type() == at::kFloat) {
     product_out(y, x, w.t());
     y.add_(bias);
   } else {
@@ -84,9 +88,9 @@ struct Workspace {
   at::Tensor normed, act, d_act, d_gate_up, d_normed, d_attn, d_qkv;
 };
 
-// Fills s from s.input and returns the layer's output [T, D].
-at::Tensor layer_forward(const af_model& m, const Layer& l, const LayerAdapters& a, const Plan& plan, Workspace& w,
-                         LayerState& s) {
+// Fills s from s.input, and w.normed.
+void fill_state(const af_model& m, const Layer& l, const LayerAdapters& a, const Plan& plan, Workspace& w,
+                LayerState& s) {
   const Sizes z(m, plan.T);
   s.rstd_T = m.scratch({z.T, 1});
   rms_norm(m, as_row(s.input_TD), l.input_norm_D, as_row(w.normed), s.rstd_T);
@@ -113,6 +117,12 @@ at::Tensor layer_forward(const af_model& m, const Layer& l, const LayerAdapters&
   s.gate_up = m.activation({z.T, 2 * z.F});
   linear_out(s.gate_up, w.normed, l.gate_up_weight, l.gate_up_bias);
   low_rank(m, a.gate_up, s.gate_up, w.normed);
+}
+
+// The same, and returns the layer's output [T, D].
+at::Tensor layer_forward(const af_model& m, const Layer& l, const LayerAdapters& a, const Plan& plan, Workspace& w,
+                         LayerState& s) {
+  fill_state(m, l, a, plan, w, s);
   swiglu(m, w.act, s.gate_up);
   at::Tensor y = copy(m, s.middle_TD);
   linear_add(y, w.act, l.down_weight_DF, l.down_bias);
@@ -195,7 +205,10 @@ void run_forward(ForwardState& f) {
   Workspace w(m, f.plan, false);
   at::Tensor x_TD = m.activation({f.plan.T, m.config.hidden_size});
   need(m, part_embed);
-  at::index_select_out(x_TD, p.embed_VD, 0, f.plan.tokens_T);
+  {
+    const StageTimer timer(Stage::kEmbedding, m.device);
+    at::index_select_out(x_TD, p.embed_VD, 0, f.plan.tokens_T);
+  }
   for (int64_t i = 0; i < m.config.num_layers; i++) {
     LayerState s;
     s.input_TD = x_TD;
@@ -241,7 +254,7 @@ void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor
   for (int64_t i = layers - 1; i >= 0; i--) {
     LayerState s = std::move(f.layers[i]);  // freed when this layer is done
     const LayerAdapters &a = adapters_of(f, p, i), &ga = adapters_of(f, m.grad, i);
-    if (f.checkpoint) layer_forward(m, p.layers[i], a, f.plan, w, s);
+    if (f.checkpoint) fill_state(m, p.layers[i], a, f.plan, w, s);
     layer_backward(m, p.layers[i], m.grad.layers[i], a, ga, f.plan, w, s, dx_TD);
     added(m, part_layer(i));
   }

@@ -8,6 +8,8 @@
 //   d logprob / d z_j = [j = target] - p_j,  d entropy / d z_j = -p_j (log p_j + entropy)
 #include <ATen/Parallel.h>
 
+#include "cuda/launch.h"
+#include "profile.h"
 #include "train.h"
 
 namespace af {
@@ -23,41 +25,80 @@ int64_t tile_columns(int64_t rows, int64_t V) {
   return std::min(V, columns);
 }
 
+// ---- devices other than the CPU: chunks of whole rows ----
+
+constexpr int64_t kChunk = 256;  // rows of the ATen expressions, whose tensors are several
+constexpr int64_t kKernelFloats = 5 << 26, kLeastRows = 256, kMostRows = 8192;  // of the kernels, whose is one: 1.3 GB
+
+// A multiple of 256: 2,048 rows of 152,000 logits.
+int64_t chunk_rows(const cuda::Kernels* kernels, int64_t V) {
+  if (kernels == nullptr) return kChunk;
+  return std::clamp(kKernelFloats / V / kLeastRows * kLeastRows, kLeastRows, kMostRows);
+}
+
+at::Tensor chunk_logits(const at::Tensor& hidden, const at::Tensor& weight) {
+  at::Tensor z = at::empty({hidden.size(0), weight.size(0)}, hidden.options().dtype(at::kFloat));
+  product_out(z, hidden, weight.t());
+  return z;
+}
+
 HeadResult head_generic(const Plan& plan, const at::Tensor& hidden, const at::Tensor& weight) {
-  constexpr int64_t kChunk = 256;
   const auto options = hidden.options().dtype(at::kFloat);
   HeadResult r{at::empty({plan.N}, options), at::empty({plan.N}, options), at::empty({plan.N}, options)};
-  for (int64_t start = 0; start < plan.N; start += kChunk) {
-    const int64_t n = std::min(kChunk, plan.N - start);
-    const at::Tensor z = product_float(hidden.narrow(0, start, n), weight.t()).mul_(plan.logit_scale);
+  const cuda::Kernels* kernels = cuda::kernels(hidden);
+  const int64_t chunk = chunk_rows(kernels, weight.size(0));
+  for (int64_t start = 0; start < plan.N; start += chunk) {
+    const int64_t n = std::min(chunk, plan.N - start);
+    const auto rows = [&](const at::Tensor& t) { return t.narrow(0, start, n); };
+    const at::Tensor z = chunk_logits(rows(hidden), weight);
+    if (kernels != nullptr && kernels->head_forward(z, rows(plan.row_target_N), plan.logit_scale, rows(r.logprob_N),
+                                                    rows(r.entropy_N), rows(r.lse_N)))
+      continue;
+    z.mul_(plan.logit_scale);
     const at::Tensor lse = at::logsumexp(z, {1});
     const at::Tensor logp = z - lse.unsqueeze(1);
-    r.lse_N.narrow(0, start, n).copy_(lse);
-    r.logprob_N.narrow(0, start, n)
-        .copy_(logp.gather(1, plan.row_target_N.narrow(0, start, n).unsqueeze(1)).squeeze(1));
-    r.entropy_N.narrow(0, start, n).copy_(-(at::exp(logp) * logp).sum(1));
+    rows(r.lse_N).copy_(lse);
+    rows(r.logprob_N).copy_(logp.gather(1, rows(plan.row_target_N).unsqueeze(1)).squeeze(1));
+    rows(r.entropy_N).copy_(-(at::exp(logp) * logp).sum(1));
   }
   return r;
 }
 
+// The gradient of z [n, V], the logits of rows start on, in type; z is lost.
+at::Tensor chunk_gradient(const cuda::Kernels* kernels, const Plan& plan, const HeadResult& f,
+                          const at::Tensor& d_logprob, const at::Tensor& d_entropy, int64_t start, const at::Tensor& z,
+                          at::ScalarType type) {
+  const auto rows = [&](const at::Tensor& t) { return t.narrow(0, start, z.size(0)); };
+  if (kernels != nullptr) {
+    const at::Tensor d = kernels->head_backward(z, rows(plan.row_target_N), rows(f.lse_N), rows(f.entropy_N),
+                                                rows(d_logprob), rows(d_entropy), plan.logit_scale, type);
+    if (d.defined()) return d;
+  }
+  const auto column = [&](const at::Tensor& t) { return rows(t).unsqueeze(1); };
+  const at::Tensor logp = z.mul_(plan.logit_scale).sub_(column(f.lse_N));
+  const at::Tensor d = at::exp(logp).neg_().mul_(column(d_logprob) + column(d_entropy) * (logp + column(f.entropy_N)));
+  d.scatter_add_(1, column(plan.row_target_N), column(d_logprob)).mul_(plan.logit_scale);
+  const at::Tensor silent = column(d_logprob).eq(0).logical_and_(column(d_entropy).eq(0));
+  return d.masked_fill_(silent, 0).to(type);  // a row without gradient stays without, NaN or not
+}
+
 at::Tensor backward_generic(const Plan& plan, const at::Tensor& hidden, const at::Tensor& weight, const HeadResult& f,
                             const at::Tensor& d_logprob, const at::Tensor& d_entropy, const at::Tensor& d_weight) {
-  constexpr int64_t kChunk = 256;
   at::Tensor d_hidden = at::empty(hidden.sizes(), hidden.options().dtype(at::kFloat));
-  for (int64_t start = 0; start < plan.N; start += kChunk) {
-    const int64_t n = std::min(kChunk, plan.N - start);
-    auto rows = [&](const at::Tensor& t) { return t.narrow(0, start, n).unsqueeze(1); };
-    const at::Tensor h = hidden.narrow(0, start, n);
-    const at::Tensor logp = product_float(h, weight.t()).mul_(plan.logit_scale).sub_(rows(f.lse_N));
-    at::Tensor d = at::exp(logp).neg_().mul_(rows(d_logprob) + rows(d_entropy) * (logp + rows(f.entropy_N)));
-    d.scatter_add_(1, rows(plan.row_target_N), rows(d_logprob)).mul_(plan.logit_scale);
-    const at::Tensor silent = rows(d_logprob).eq(0).logical_and_(rows(d_entropy).eq(0));
-    d.masked_fill_(silent, 0);  // a row without gradient stays without, NaN or not
-    d_hidden.narrow(0, start, n).copy_(product_float(d, weight));
+  const cuda::Kernels* kernels = cuda::kernels(hidden);
+  const int64_t chunk = chunk_rows(kernels, weight.size(0));
+  // The products take bfloat16 factors on CUDA; the CPU's rounds what it multiplies by itself.
+  const at::ScalarType type = cuda::on_device(hidden) ? weight.scalar_type() : at::kFloat;
+  for (int64_t start = 0; start < plan.N; start += chunk) {
+    const at::Tensor h = hidden.narrow(0, start, std::min(chunk, plan.N - start));
+    const at::Tensor d = chunk_gradient(kernels, plan, f, d_logprob, d_entropy, start, chunk_logits(h, weight), type);
+    product_out(d_hidden.narrow(0, start, h.size(0)), d, weight);
     if (d_weight.defined()) product_add(d_weight, d.t(), h);
   }
   return d_hidden;
 }
+
+// ---- the CPU: tiles ----
 
 void forward_rows(const af_model& m, const at::Tensor& weight, const Plan& plan, const at::Tensor& hidden,
                   int64_t start, int64_t n, HeadResult& r) {
@@ -140,6 +181,7 @@ void backward_rows(const af_model& m, const at::Tensor& weight, const Plan& plan
 }  // namespace
 
 HeadResult head(const af_model& m, const at::Tensor& weight_VD, const Plan& plan, const at::Tensor& hidden_ND) {
+  const StageTimer timer(Stage::kHead, m.device);
   if (!use_kernels(m)) return head_generic(plan, hidden_ND, weight_VD);
   const auto options = hidden_ND.options().dtype(at::kFloat);
   HeadResult r{at::empty({plan.N}, options), at::empty({plan.N}, options), at::empty({plan.N}, options)};
@@ -152,6 +194,7 @@ HeadResult head(const af_model& m, const at::Tensor& weight_VD, const Plan& plan
 
 at::Tensor head_backward(af_model& m, const at::Tensor& weight_VD, const Plan& plan, const at::Tensor& hidden_ND,
                          const HeadResult& forward, const at::Tensor& d_logprob, const at::Tensor& d_entropy) {
+  const StageTimer timer(Stage::kHead, m.device);
   const auto options = hidden_ND.options().dtype(at::kFloat);
   auto or_zeros = [&](const at::Tensor& t) {
     return t.defined() ? t.to(options).contiguous() : at::zeros({plan.N}, options);
@@ -170,6 +213,7 @@ at::Tensor head_backward(af_model& m, const at::Tensor& weight_VD, const Plan& p
 }
 
 at::Tensor value_head(const af_model& m, const at::Tensor& hidden_ND) {
+  const StageTimer timer(Stage::kHead, m.device);
   if (!use_kernels(m)) return at::mv(hidden_ND.to(at::kFloat), m.value_weight_1D.view({-1})).add_(m.value_bias_1);
   const int64_t N = hidden_ND.size(0), D = hidden_ND.size(1);
   const at::Tensor hidden = hidden_ND.to(at::kFloat);
@@ -185,6 +229,7 @@ at::Tensor value_head(const af_model& m, const at::Tensor& hidden_ND) {
 
 void value_head_backward(af_model& m, const at::Tensor& hidden_ND, const at::Tensor& d_value,
                          const at::Tensor& d_hidden) {
+  const StageTimer timer(Stage::kHead, m.device);
   const at::Tensor d = d_value.to(hidden_ND.options().dtype(at::kFloat)).contiguous();
   if (!use_kernels(m)) {
     const at::Tensor silent = d.eq(0).unsqueeze(1);

@@ -192,10 +192,18 @@ struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   void lay_over(at::Tensor buffer);
   // Rounds flat, and from then on leaves the rounded copy to the optimizer.
   void spread_out();
+  // Gives the device's memory back but for the parameters: a gradient that is not zero goes to host memory, what can be
+  // computed again is dropped.
+  void release();
+  // The gradient comes back; the rest comes with the next forward and backward.
+  void restore();
 
  private:
   af::Parameters rounded_;
   uint64_t rounded_version_ = 0, rounded_base_version_ = 0;
+
+ public:
+  at::Tensor held_gradient;  // [P] in host memory: the gradient of a model that was released
 };
 
 namespace af {

@@ -69,16 +69,16 @@ at::Tensor af_model::scratch(at::IntArrayRef sizes, at::ScalarType type) const {
 
 at::Tensor af_model::activation(at::IntArrayRef sizes) const { return scratch(sizes, dtype); }
 
-// AGENTFLY_ATTENTION=flash asks for flash attention, which takes bfloat16 and heads of a multiple of 8 up to 256;
-// without it, attention is one segment at a time: no GPU has run the other yet.
+// Flash attention takes bfloat16 and heads of a multiple of 8 up to 256. Elsewhere, and with
+// AGENTFLY_ATTENTION=segments, attention is one segment at a time.
 void af_model::choose_path() {
   if (asked_path >= 0) {
     path = static_cast<af::Path>(asked_path);
     return;
   }
   const char* asked = std::getenv("AGENTFLY_ATTENTION");
-  const bool wanted = asked != nullptr && std::string(asked) == "flash";
-  const bool flash = wanted && dtype == at::kBFloat16 && config.head_dim % 8 == 0 && config.head_dim <= 256;
+  const bool refused = asked != nullptr && std::string(asked) == "segments";
+  const bool flash = !refused && dtype == at::kBFloat16 && config.head_dim % 8 == 0 && config.head_dim <= 256;
   path = device.is_cpu() ? af::Path::kKernels : flash ? af::Path::kFlash : af::Path::kSegments;
 }
 
@@ -258,6 +258,7 @@ af_error* af_model_get_merged(af_model* m, const char* name, float* out, int64_t
 
 af_error* af_model_get_gradient(af_model* m, const char* name, float* out, int64_t n) {
   return af::guard([&] {
+    if (m->held_gradient.defined()) throw af::InputError("the gradient lies in host memory: restore the optimizer first");
     const at::Tensor& value = m->find(*m, name);
     const auto found = m->grad.by_name.find(name);  // none before a backward, none of what is frozen
     af::read_floats(found != m->grad.by_name.end() ? found->second : at::zeros(value.sizes()), name, out, n);
@@ -281,6 +282,8 @@ af_error* af_model_init(af_model* m, uint64_t seed, double std) {
     af_model_changed(m);
   });
 }
+
+uint64_t af_model_version(const af_model* m) { return m->version + m->base_version; }
 
 void af_model_changed(af_model* m) {
   m->version++;

@@ -20,6 +20,7 @@
 
 #include "internal.h"
 #include "nccl_library.h"
+#include "staging.h"
 
 namespace af {
 namespace {
@@ -73,7 +74,7 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
 
   // data [n] becomes root's.
   void broadcast(void* data, int64_t n, int root) {
-    const NcclComm comm = joined();
+    joined();
     const c10::DeviceGuard guard(device_);
     const at::Tensor host = at::from_blob(data, {n}, at::kByte);
     if (!buffer_.defined() || buffer_.numel() < n) {
@@ -82,6 +83,17 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
     }
     const at::Tensor chunk = buffer_.narrow(0, 0, n);
     if (rank_ == root) chunk.copy_(host);  // the thread of a given-up operation must not read the caller's memory
+    broadcast(chunk, root);
+    if (rank_ != root) host.copy_(chunk);
+  }
+
+  // The same of a chunk [n] uint8 on the group's device, which nobody changes before the call has ended well.
+  void broadcast(const at::Tensor& chunk, int root) {
+    const NcclComm comm = joined();
+    const int64_t n = chunk.numel();
+    if (chunk.device() != device_)
+      throw InputError("the chunk lies on " + chunk.device().str() + ", the group sends from " + device_.str());
+    const c10::DeviceGuard guard(device_);
     const std::string late =
         "a chunk of " + std::to_string(n) + " bytes is not through after " + seconds() + ": a worker does not take it";
     run(late, [this, comm, chunk, n, root] {
@@ -89,7 +101,6 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
       const int result = library_.broadcast(chunk.data_ptr(), chunk.data_ptr(), n, kNcclUint8, root, comm, nullptr);
       settle("ncclBroadcast", result, comm);
     });
-    if (rank_ != root) host.copy_(chunk);
   }
 
   void cancel() {
@@ -296,6 +307,14 @@ af_error* af_nccl_broadcast(af_nccl* g, int root, void* data, int64_t n) {
     if (root < 0 || root >= g->group->world()) throw af::InputError("root is no rank");
     if (n < 0) throw af::InputError("a negative number of bytes");
     g->group->broadcast(data, n, root);
+  });
+}
+
+af_error* af_nccl_broadcast_staging(af_nccl* g, int root, af_staging* s, int64_t n) {
+  return af::guard([&] {
+    if (root < 0 || root >= g->group->world()) throw af::InputError("root is no rank");
+    if (n < 0 || n > s->bytes.numel()) throw af::InputError("more bytes than the buffer has");
+    g->group->broadcast(s->bytes.narrow(0, 0, n), root);
   });
 }
 

@@ -7,6 +7,8 @@
 #include "exchange.h"
 #include "kernels.h"
 #include "master.h"
+#include "memory.h"
+#include "profile.h"
 #include "train.h"
 
 // With a group, this rank steps its pieces of the flat buffers alone: the moments of the others live elsewhere.
@@ -17,7 +19,9 @@ struct af_optimizer {
   af_adamw_config config;
   std::vector<std::string> trained;  // what it was made for
   std::vector<af::Range> own;        // of the flat buffers, ascending; with ranks one of each part
-  at::Tensor exp_avg, exp_avg_sq;    // [sum of own lengths] own ranges one after the other
+  // [sum of own lengths] own ranges one after the other; in host memory while released, and always with config.offload
+  at::Tensor exp_avg, exp_avg_sq;
+  bool released = false;
   int64_t step = 0;
 
   // Whether the ranks talk while the model computes.
@@ -29,8 +33,23 @@ namespace {
 
 constexpr int64_t kChunk = 1 << 16;  // elements summed at once, so that the norm has one order of additions
 
+constexpr int64_t kNormChunk = 1 << 24;  // the same of ATen's norms, which sum in float32
+
+// ATen's norms of chunks need no copy of what they read. Where a square leaves the range of float32, a chunk at a time
+// is read again as float64.
+double sum_squares_generic(const at::Tensor& flat) {
+  std::vector<at::Tensor> norms;
+  const auto chunks = flat.split(kNormChunk);
+  for (const at::Tensor& chunk : chunks) norms.push_back(at::linalg_vector_norm(chunk));
+  const double total = at::stack(norms).to(at::kDouble).square().sum().item<double>();
+  if (std::isfinite(total)) return total;
+  double again = 0;
+  for (const at::Tensor& chunk : chunks) again += chunk.to(at::kDouble).square().sum().item<double>();
+  return again;
+}
+
 double sum_squares(const af_model& model, const at::Tensor& flat) {
-  if (!use_kernels(model)) return flat.square().sum(at::kDouble).item<double>();
+  if (!use_kernels(model)) return flat.numel() == 0 ? 0 : sum_squares_generic(flat);
   const int64_t n = flat.numel(), chunks = (n + kChunk - 1) / kChunk;
   const float* g = flat.const_data_ptr<float>();
   std::vector<double> sums(chunks);
@@ -59,18 +78,28 @@ double global_norm(const af_optimizer& o) {
   return std::sqrt(total);
 }
 
-void step_generic(const at::Tensor& p, const at::Tensor& g, const at::Tensor& m, const at::Tensor& v,
-                  const kernel::AdamW& a) {
-  g.mul_(a.gradient_scale);
-  m.mul_(a.beta1).add_(g, a.rest1);
-  v.mul_(a.beta2).addcmul_(g, g, a.rest2);
-  p.mul_(a.decay).addcdiv_(m, v.sqrt().div_(a.sqrt_correction).add_(a.eps), -a.step_size);
+// The numbers of one step, as the kernel of the CPU and ATen's take them.
+struct StepNumbers {
+  kernel::AdamW kernel;
+  double lr;
+  at::Tensor count, grad_scale;  // [] float32 on the device; the gradient is divided by grad_scale, undefined for 1
+};
+
+// One pass over the buffers, without temporaries.
+void step_generic(const af_adamw_config& c, const at::Tensor& p, const at::Tensor& g, const at::Tensor& m,
+                  const at::Tensor& v, const StepNumbers& n) {
+  if (p.numel() == 0) return;
+  std::optional<at::Tensor> scale;
+  if (n.grad_scale.defined()) scale = n.grad_scale;
+  at::_fused_adamw_({p}, {g}, {m}, {v}, {}, {n.count}, n.lr, c.beta1, c.beta2, c.weight_decay, c.eps,
+                    /*amsgrad=*/false, /*maximize=*/false, scale, std::nullopt);
   g.zero_();
 }
 
-void step_range(const af_model& model, const at::Tensor& params, const at::Tensor& gradients, const at::Tensor& avg,
-                const at::Tensor& avg_sq, const kernel::AdamW& a) {
-  if (!use_kernels(model)) return step_generic(params, gradients, avg, avg_sq, a);
+void step_range(const af_optimizer& o, const at::Tensor& params, const at::Tensor& gradients, const at::Tensor& avg,
+                const at::Tensor& avg_sq, const StepNumbers& n) {
+  if (!use_kernels(*o.model)) return step_generic(o.config, params, gradients, avg, avg_sq, n);
+  const kernel::AdamW& a = n.kernel;
   float *p = params.mutable_data_ptr<float>(), *g = gradients.mutable_data_ptr<float>();
   float *m = avg.mutable_data_ptr<float>(), *v = avg_sq.mutable_data_ptr<float>();
   at::parallel_for(0, params.numel(), kChunk, [&](int64_t begin, int64_t end) {
@@ -78,11 +107,34 @@ void step_range(const af_model& model, const at::Tensor& params, const at::Tenso
   });
 }
 
+// Steps params and gradients, a piece of this rank's whose moments begin at at. The moments come to the device in chunks where
+// they lie in host memory. The copies and the step are queued one behind the other, so that the next chunk may use the same
+// two buffers.
+void step_moments(const af_optimizer& o, const at::Tensor& params, const at::Tensor& gradients, int64_t at,
+                  const StepNumbers& n) {
+  const int64_t length = params.numel();
+  if (length == 0) return;
+  const at::Tensor avg = o.exp_avg.narrow(0, at, length), avg_sq = o.exp_avg_sq.narrow(0, at, length);
+  if (o.config.offload == 0) return step_range(o, params, gradients, avg, avg_sq, n);
+  const int64_t most = std::min(o.config.offload, length);
+  const at::Tensor here = at::empty({most}, params.options()), here_sq = at::empty({most}, params.options());
+  for (int64_t i = 0; i < length; i += most) {
+    const int64_t size = std::min(most, length - i);
+    const at::Tensor m = here.narrow(0, 0, size), v = here_sq.narrow(0, 0, size);
+    m.copy_(avg.narrow(0, i, size), /*non_blocking=*/true);
+    v.copy_(avg_sq.narrow(0, i, size), /*non_blocking=*/true);
+    step_range(o, params.narrow(0, i, size), gradients.narrow(0, i, size), m, v, n);
+    avg.narrow(0, i, size).copy_(m, /*non_blocking=*/true);
+    avg_sq.narrow(0, i, size).copy_(v, /*non_blocking=*/true);
+  }
+}
+
 void step(af_optimizer& o, double lr, double gradient_scale) {
   af_model& model = *o.model;
   const auto& c = o.config;
   const double t = static_cast<double>(++o.step);
-  kernel::AdamW a;
+  StepNumbers n;
+  kernel::AdamW& a = n.kernel;
   a.beta1 = static_cast<float>(c.beta1);
   a.rest1 = static_cast<float>(1 - c.beta1);
   a.beta2 = static_cast<float>(c.beta2);
@@ -93,13 +145,17 @@ void step(af_optimizer& o, double lr, double gradient_scale) {
   a.sqrt_correction = static_cast<float>(std::sqrt(1 - std::pow(c.beta2, t)));
   a.gradient_scale = static_cast<float>(gradient_scale);
   if (o.exchange) o.exchange->settle();  // no forward may have come since the last step
+  n.lr = lr;
+  if (!use_kernels(model)) {
+    n.count = at::full({}, t, at::TensorOptions(model.device).dtype(at::kFloat));
+    if (gradient_scale != 1) n.grad_scale = at::full({}, 1 / gradient_scale, at::TensorOptions(model.device).dtype(at::kFloat));
+  }
   int64_t at = 0;
   for (size_t i = 0; i < o.own.size(); i++) {
     const Range& r = o.own[i];
     const int64_t part = static_cast<int64_t>(i);
-    step_range(model, o.master ? o.master->piece(part) : model.flat.narrow(0, r.begin, r.length),
-               model.grad.flat.narrow(0, r.begin, r.length), o.exp_avg.narrow(0, at, r.length),
-               o.exp_avg_sq.narrow(0, at, r.length), a);
+    step_moments(o, o.master ? o.master->piece(part) : model.flat.narrow(0, r.begin, r.length),
+                 model.grad.flat.narrow(0, r.begin, r.length), at, n);
     at += r.length;
     if (o.master) {
       o.master->publish(model, part, *o.exchange);
@@ -107,6 +163,7 @@ void step(af_optimizer& o, double lr, double gradient_scale) {
       o.exchange->gather(part, model.flat.narrow(0, model.parts[i].begin, model.parts[i].length));
     }
   }
+  if (o.config.offload > 0) synchronize(model.device);  // whoever reads the moments reads host memory
   if (!o.exchange) return;
   model.grad.flat.zero_();  // the ranges of other ranks too
   if (!o.overlaps()) o.exchange->settle();
@@ -149,9 +206,8 @@ void each_piece(const af_optimizer& o, const at::Tensor& parameter, int which, F
 at::Tensor make_moment(const af_optimizer& o) {
   int64_t size = 0;
   for (const auto& r : o.own) size += r.length;
-  at::Tensor t = at::empty({size}, at::TensorOptions(o.model->device).dtype(at::kFloat));
-  if (t.is_cpu()) advise_huge(t.mutable_data_ptr<float>(), size * 4);
-  return t.zero_();
+  if (o.config.offload > 0) return host_buffer(size, o.model->device).zero_();
+  return new_flat(size, o.model->device);
 }
 
 void check_size(const at::Tensor& t, const char* name, int64_t n) {
@@ -165,6 +221,7 @@ void check_config(const af_adamw_config& c) {
   if (!fraction(c.beta1) || !fraction(c.beta2)) throw InputError("beta1 and beta2 must be at least 0 and below 1");
   if (!(c.eps > 0) || !std::isfinite(c.eps)) throw InputError("eps must be above 0");
   if (!(c.weight_decay >= 0) || !std::isfinite(c.weight_decay)) throw InputError("weight_decay must be at least 0");
+  if (c.offload < 0) throw InputError("offload must be at least 0");
 }
 
 }  // namespace
@@ -255,11 +312,13 @@ af_error* af_optimizer_share(af_optimizer* o) {
 
 af_error* af_optimizer_step(af_optimizer* o, double lr, double max_norm, double* norm) {
   return af::guard([&] {
+    const af::StageTimer timer(af::Stage::kOptimizer, o->model->device);
     if (!std::isfinite(lr) || lr < 0) throw af::InputError("the learning rate must be finite and at least 0");
     if (!(max_norm >= 0)) throw af::InputError("max_norm must be at least 0");
     af_model& m = *o->model;
     if (o->trained != m.trained)
       throw af::InputError("the optimizer was made before a value head or an adapter was added; make it afterwards");
+    if (o->released || m.held_gradient.defined()) throw af::InputError("the optimizer's memory was released; restore it first");
     if (!m.grad.flat.defined()) m.grad = m.zeros();
     *norm = af::global_norm(*o);
     if (!std::isfinite(*norm)) {
@@ -275,6 +334,30 @@ af_error* af_optimizer_zero_grad(af_optimizer* o) {
   return af::guard([&] {
     if (o->exchange) o->exchange->drop();
     if (o->model->grad.flat.defined()) o->model->grad.flat.zero_();
+    o->model->held_gradient = at::Tensor();
+  });
+}
+
+af_error* af_optimizer_release(af_optimizer* o) {
+  return af::guard([&] {
+    if (!o->released && o->config.offload == 0) {
+      at::Tensor avg = af::to_host(o->exp_avg), avg_sq = af::to_host(o->exp_avg_sq);  // both or none
+      o->exp_avg = std::move(avg), o->exp_avg_sq = std::move(avg_sq);
+    }
+    o->released = true;
+    o->model->release();
+  });
+}
+
+af_error* af_optimizer_restore(af_optimizer* o) {
+  return af::guard([&] {
+    if (o->released && o->config.offload == 0) {
+      auto back = [&](const at::Tensor& t) { return af::new_flat(t.numel(), o->model->device).copy_(t); };
+      at::Tensor avg = back(o->exp_avg), avg_sq = back(o->exp_avg_sq);  // both or none
+      o->exp_avg = std::move(avg), o->exp_avg_sq = std::move(avg_sq);
+    }
+    o->released = false;
+    o->model->restore();
   });
 }
 

@@ -58,7 +58,7 @@ at::Tensor on_device(const af_model& m, std::vector<int64_t>& values) {
 }  // namespace
 
 at::Tensor to_device(const af_model& m, const at::Tensor& x) {
-  if (m.device.is_cpu()) return x.clone();
+  if (!m.device.is_cuda()) return x.to(m.device, /*non_blocking=*/false, /*copy=*/true);
   return x.pin_memory().to(m.device, /*non_blocking=*/true);
 }
 

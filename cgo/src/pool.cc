@@ -118,4 +118,10 @@ void Pool::begin_step() {
   }
 }
 
+void Pool::clear() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  while (!free_.empty()) drop(free_.begin());
+  most_ = used_;
+}
+
 }  // namespace af

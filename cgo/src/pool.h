@@ -17,6 +17,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
   at::Tensor take(at::IntArrayRef sizes, at::ScalarType type = at::kFloat);  // uninitialised
   // Begins a step: frees blocks that lay unused for the last kKeep steps.
   void begin_step();
+  // Frees the blocks that no tensor uses.
+  void clear();
 
  private:
   static constexpr int64_t kKeep = 8;

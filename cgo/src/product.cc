@@ -3,8 +3,15 @@
 // A CPU without instructions for bfloat16 multiplies the rounded numbers in float32 and rounds the result once, which
 // is what the instructions of others do. A product of bfloat16 whose result is float32 is never rounded to bfloat16 on
 // its way: MKL and CUDA have such a product, everything else multiplies the widened numbers.
+//
+// On CUDA (cuda::on_device) a product goes to libtorch whole: cuBLAS multiplies bfloat16 into float32, and adds to
+// float32, without a tensor between.
 #include <ATen/Parallel.h>
 
+#include <atomic>
+
+#include "cuda/launch.h"
+#include "profile.h"
 #include "simd.h"
 #include "train.h"
 
@@ -28,7 +35,7 @@ namespace {
 // MKL takes its kernels for AVX2 on AMD's processors, so that oneDNN's for AVX-512 are twice as fast there.
 bool use_onednn(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b) {
   constexpr int64_t kLeast = 1 << 25;  // multiplications
-  if (!y.device().is_cpu() || !y.is_contiguous() || y.scalar_type() != at::kFloat || a.scalar_type() != at::kFloat ||
+  if (cuda::on_device(y) || !y.is_contiguous() || y.scalar_type() != at::kFloat || a.scalar_type() != at::kFloat ||
       b.scalar_type() != at::kFloat || a.size(0) * a.size(1) * b.size(1) < kLeast)
     return false;
 #ifdef AF_X86
@@ -64,7 +71,7 @@ void onednn(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, bool 
 }
 
 bool through_float(const at::Tensor& t) {
-  if (t.scalar_type() == at::kFloat || !t.device().is_cpu()) return false;
+  if (t.scalar_type() == at::kFloat || cuda::on_device(t)) return false;
 #ifdef AF_X86
   static const bool native = has_avx512() && __builtin_cpu_supports("avx512bf16");
   return !native;
@@ -77,7 +84,7 @@ at::Tensor wide(const at::Tensor& t) { return t.to(at::kFloat); }
 
 // MKL has bfloat16 kernels for Intel's processors; on AMD's it takes those for AVX2, which have no such instructions.
 bool has_mkl_half(const at::Tensor& b) {
-  if (!b.device().is_cpu() || b.scalar_type() != at::kBFloat16) return false;
+  if (cuda::on_device(b) || b.scalar_type() != at::kBFloat16) return false;
 #ifdef AF_X86
   static const bool fast =
       gemm_bf16bf16f32_ != nullptr && has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("intel");
@@ -88,7 +95,7 @@ bool has_mkl_half(const at::Tensor& b) {
 }
 
 bool use_mkl_half(const at::Tensor& y, const at::Tensor& b) {
-  return y.device().is_cpu() && y.scalar_type() == at::kFloat && has_mkl_half(b);
+  return !cuda::on_device(y) && y.scalar_type() == at::kFloat && has_mkl_half(b);
 }
 
 // A matrix as MKL takes it, with the tensor that keeps its numbers.
@@ -132,10 +139,53 @@ at::Tensor batched_float(const at::Tensor& a, const at::Tensor& b) {
   };
   const int64_t M = a.size(-2), K = a.size(-1), N = b.size(-1);
   const at::Tensor x = a.expand(with(M, K)).reshape({-1, M, K}), y = b.expand(with(K, N)).reshape({-1, K, N});
-  return (x.is_cuda() ? at::bmm(x.to(y.scalar_type()), y, at::kFloat) : at::bmm(wide(x), wide(y))).view(with(M, N));
+  return (cuda::on_device(x) ? at::bmm(x.to(y.scalar_type()), y, at::kFloat) : at::bmm(wide(x), wide(y)))
+      .view(with(M, N));
+}
+
+// ---- CUDA ----
+
+std::atomic<int> adds_wide{-1};  // whether addmm takes a float32 sum of bfloat16 products; -1: not asked yet
+
+// Operators of torch before 2.11 may refuse a sum of another type than the factors'.
+bool has_wide_addmm(const at::Tensor& like) {
+  if (adds_wide < 0) {
+    const at::Tensor sum = at::zeros({16, 16}, like.options().dtype(at::kFloat)),
+                     a = at::zeros({16, 16}, like.options());
+    try {
+      at::addmm_out(const_cast<at::Tensor&>(sum), sum, a, a, at::kFloat);
+      adds_wide = 1;
+    } catch (const c10::Error&) {
+      adds_wide = 0;
+    }
+  }
+  return adds_wide == 1;
+}
+
+// y = a b, of b's type or float32
+void device_product(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = a.to(b.scalar_type());
+  if (y.scalar_type() == b.scalar_type()) {
+    at::mm_out(y, x, b);
+  } else {
+    at::mm_out(y, x, b, y.scalar_type());
+  }
+}
+
+void device_product_add(at::Tensor y, const at::Tensor& a, const at::Tensor& b, double scale) {
+  const at::Tensor x = a.to(b.scalar_type());
+  if (y.scalar_type() == b.scalar_type()) {
+    at::addmm_out(y, y, x, b, 1, scale);
+  } else if (has_wide_addmm(b)) {
+    at::addmm_out(y, y, x, b, at::kFloat, 1, scale);
+  } else {
+    y.add_(at::mm(x, b, at::kFloat), scale);
+  }
 }
 
 }  // namespace
+
+void probe_products_again() { adds_wide = -1; }
 
 void plain_product(at::Tensor y, const at::Tensor& a, const at::Tensor& b, bool add) {
   if (add) {
@@ -146,14 +196,15 @@ void plain_product(at::Tensor y, const at::Tensor& a, const at::Tensor& b, bool 
 }
 
 at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+  const StageTimer timer(Stage::kLinear, b.device());
   if (through_float(b)) return at::mm(wide(a), wide(b)).to(b.scalar_type());
   return at::mm(a.to(b.scalar_type()), b);
 }
 
 at::Tensor product_float(const at::Tensor& a, const at::Tensor& b) {
+  const StageTimer timer(Stage::kLinear, b.device());
   if (b.scalar_type() == at::kFloat) return at::matmul(wide(a), b);
   if (a.dim() > 2 || b.dim() > 2) return batched_float(a, b);
-  if (a.is_cuda()) return at::mm(a.to(b.scalar_type()), b, at::kFloat);
   at::Tensor y = at::empty({a.size(0), b.size(1)}, a.options().dtype(at::kFloat));
   product_out(y, a, b);
   return y;
@@ -162,12 +213,16 @@ at::Tensor product_float(const at::Tensor& a, const at::Tensor& b) {
 // A result that is rounded to bfloat16 later: where the processor has instructions for bfloat16 and MKL does not use
 // them, as on AMD's, their product is twice as fast as that of the widened numbers.
 at::Tensor product_wide(const at::Tensor& a, const at::Tensor& b) {
+  const StageTimer timer(Stage::kLinear, b.device());
   const bool half = b.device().is_cpu() && b.scalar_type() == at::kBFloat16;
   return half && !through_float(b) && !has_mkl_half(b) ? wide(product(a, b)) : product_float(a, b);
 }
 
 void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
-  if (use_onednn(y, a, b)) {
+  const StageTimer timer(Stage::kLinear, b.device());
+  if (cuda::on_device(y)) {
+    device_product(y, a, b);
+  } else if (use_onednn(y, a, b)) {
     onednn(y, a, b, false);
   } else if (y.scalar_type() == a.scalar_type() && a.scalar_type() == b.scalar_type() && !through_float(b)) {
     at::mm_out(y, a, b);
@@ -175,15 +230,16 @@ void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
     y.copy_(through_float(b) ? at::mm(wide(a), wide(b)) : product(a, b));
   } else if (use_mkl_half(y, b)) {
     mkl_half(y, a, b, 1, false);
-  } else if (y.device().is_cpu()) {
-    product_out(y, wide(a), wide(b));
   } else {
-    y.copy_(product_float(a, b));
+    product_out(y, wide(a), wide(b));
   }
 }
 
 void product_add(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double scale) {
-  if (scale == 1 && use_onednn(y, a, b)) {
+  const StageTimer timer(Stage::kLinear, b.device());
+  if (cuda::on_device(y)) {
+    device_product_add(y, a, b, scale);
+  } else if (scale == 1 && use_onednn(y, a, b)) {
     onednn(y, a, b, true);
   } else if (y.scalar_type() == a.scalar_type() && a.scalar_type() == b.scalar_type() && !through_float(b)) {
     y.addmm_(a, b, 1, scale);
@@ -191,7 +247,7 @@ void product_add(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, 
     y.addmm_(wide(a), wide(b), 1, scale);
   } else if (use_mkl_half(y, b) && y.stride(1) == 1) {
     mkl_half(y, a, b, scale, true);
-  } else if (y.device().is_cpu() && y.is_contiguous() && y.scalar_type() == at::kFloat &&
+  } else if (y.is_contiguous() && y.scalar_type() == at::kFloat &&
              b.scalar_type() == at::kBFloat16) {  // rounded before it is added: AMD's bfloat16 is twice its float32
     const at::Tensor x = product(a, b);
     float* to = elements<float>(y);
@@ -199,8 +255,6 @@ void product_add(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, 
     at::parallel_for(0, y.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
       kernel::add(to + begin, from + begin, static_cast<float>(scale), end - begin);
     });
-  } else if (y.is_cuda() && y.scalar_type() == at::kFloat) {
-    y.add_(product_float(a, b), scale);
   } else {
     y.add_(through_float(b) ? at::mm(wide(a), wide(b)) : product(a, b), scale);
   }

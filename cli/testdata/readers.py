@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 
 
 def tensorboard(path):
@@ -115,6 +116,19 @@ def parquet(path):
     assert list(frame["id"]) == [r["id"] for r in rows]
     assert list(frame["reward"]) == [r["reward"] for r in rows]
     return rows
+
+
+def datasets(path):
+    import datasets
+
+    with tempfile.TemporaryDirectory() as cache:
+        return datasets.load_dataset("parquet", data_files=path, split="train", cache_dir=cache).to_list()
+
+
+def duckdb(path):
+    import duckdb
+
+    return duckdb.sql("SELECT * FROM read_parquet($path)", params={"path": path}).to_arrow_table().to_pylist()
 
 
 def mlflow(url):

@@ -80,6 +80,7 @@ var (
 	_ engines.Engine    = (*Engine)(nil)
 	_ engines.Logprober = (*Engine)(nil)
 	_ engines.Streamer  = (*Engine)(nil)
+	_ engines.Loaded    = (*Engine)(nil)
 )
 
 // New starts an engine that samples from model, whose parameters it shares with the trainer: only Update may change them.
@@ -142,6 +143,12 @@ func (e *Engine) Stats() Stats {
 	s := e.stats
 	s.Waiting += len(e.incoming)
 	return s
+}
+
+// Load implements engines.Loaded.
+func (e *Engine) Load() []engines.Load {
+	s := e.Stats()
+	return []engines.Load{{Running: s.Running, Slots: e.options.MaxSequences, Waiting: s.Waiting}}
 }
 
 // Generate implements engines.Engine. A cancelled request leaves before the next step.
@@ -252,7 +259,7 @@ func (e *Engine) check(r engines.Request) error {
 func (e *Engine) checkIDs(ids []int32) error {
 	for i, id := range ids {
 		if id < 0 || int(id) >= e.vocab {
-			return fmt.Errorf("prompt token %d is %d, allowed are 0 to %d", i, id, e.vocab-1)
+			return fmt.Errorf("%w: prompt token %d is %d, allowed are 0 to %d", engines.ErrRefused, i, id, e.vocab-1)
 		}
 	}
 	return nil

@@ -348,7 +348,7 @@ func TestRefusedRequests(t *testing.T) {
 	defer e.Close()
 	r := engines.Request{ID: "r7", Prompt: []int32{1, toyVocab}, Sampling: engines.Sampling{MaxTokens: 2, TopP: 1}}
 	_, err = e.Generate(context.Background(), r)
-	require.EqualError(t, err, "local: request r7: prompt token 1 is 5000, allowed are 0 to 4999")
+	require.EqualError(t, err, "local: request r7: engines: the request was refused: prompt token 1 is 5000, allowed are 0 to 4999")
 	r.Prompt, r.Sampling.Stop = []int32{1}, []string{"x"}
 	_, err = e.Generate(context.Background(), r)
 	require.ErrorContains(t, err, "stop strings need a decoder")

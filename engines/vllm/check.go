@@ -17,8 +17,12 @@ func (f *fleet) checkWeights(o Options, w engines.Weights) error {
 	switch {
 	case o.Frozen:
 		return errors.New("the engine was made for servers whose weights never update")
-	case w.Path == "":
+	case w.Path == "" && w.Tensors == nil:
 		return errors.New("weights need a path: these servers do not share the trainer's parameters")
+	case w.Path == "" && !o.Way.TakesTensors():
+		return fmt.Errorf("weights by way of %s need a path", o.Way)
+	case w.Tensors == nil && o.Way == WayIPC:
+		return errors.New("weights by way of ipc are tensors of the trainer's device")
 	case w.Version < 0:
 		return errors.New("a version is at least 0")
 	}
@@ -40,9 +44,16 @@ func (f *fleet) checkWeights(o Options, w engines.Weights) error {
 			return fmt.Errorf("%s takes no adapters; start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1", r.url)
 		case way == WayNCCL && !s.Steps:
 			return fmt.Errorf("%s has no routes of weight transfer; start vLLM with VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config '{\"backend\": \"nccl\"}'", r.url)
-		case (way == WayTransfer || way == WayGloo) && !s.Transfer:
+		case (way == WayTransfer || way == WayGloo || way == WayIPC) && !s.Transfer:
 			return fmt.Errorf("%s has no weight transfer to AgentFly's extension; start vLLM with VLLM_SERVER_DEV_MODE=1 and the extension (docs/engines.md)", r.url)
 		}
+	}
+	if w.Tensors != nil {
+		var names []string
+		for _, t := range w.Tensors.List() {
+			names = append(names, t.Name)
+		}
+		return wholeGroups(names)
 	}
 	if way == WayLoRA {
 		return checkAdapter(w.Path)

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
+	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/modelfile"
 )
 
@@ -28,6 +30,28 @@ type Meeting struct {
 	// Join returns when every rank is there. The servers enter at the same time. With nccl it must, as vLLM's workers do,
 	// all-reduce one element before anything else.
 	Join func(ctx context.Context) (Group, error)
+}
+
+// PackedGroup is a Group that sends packed tensors from where they lie.
+type PackedGroup interface {
+	Group
+	// SendPacked is Send of all of a chunk.
+	SendPacked(ctx context.Context, chunk engines.Packed) error
+}
+
+// sendPacked sends a chunk, through host memory where the group knows no better. buffer is reused.
+func sendPacked(ctx context.Context, g Group, chunk engines.Packed, buffer *[]byte) error {
+	if direct, ok := g.(PackedGroup); ok {
+		return direct.SendPacked(ctx, chunk)
+	}
+	if bytes, ok := chunk.(hostBytes); ok {
+		return g.Send(ctx, bytes)
+	}
+	*buffer = slices.Grow((*buffer)[:0], int(chunk.Size()))[:chunk.Size()]
+	if err := chunk.Read(*buffer); err != nil {
+		return err
+	}
+	return g.Send(ctx, *buffer)
 }
 
 // Group is rank 0's end of a process group.
@@ -106,15 +130,12 @@ func (o Options) meet(ctx context.Context, server string, world int) (Meeting, e
 
 // broadcast sends the tensors over a process group: every worker joins, then takes the chunks while the trainer sends them.
 func (u *updateRun) broadcast(ctx context.Context) (err error) {
-	m, err := modelfile.Open(u.weights.Path)
+	source, done, err := u.source()
 	if err != nil {
 		return err
 	}
-	defer m.Close()
-	source, err := packModel(m)
-	if err != nil {
-		return err
-	}
+	defer done()
+	var buffer []byte
 	var size struct {
 		World int `json:"world_size"`
 	}
@@ -141,7 +162,7 @@ func (u *updateRun) broadcast(ctx context.Context) (err error) {
 			return u.client.post(ctx, "/update_weights", map[string]any{"update_info": source.update})
 		},
 		func(ctx context.Context) error {
-			return source.chunks(u.options.ChunkBytes, func(chunk []byte) error { return group.Send(ctx, chunk) })
+			return source.chunks(ctx, u.options.ChunkBytes, func(_, _ int, chunk engines.Packed) error { return sendPacked(ctx, group, chunk, &buffer) })
 		})
 	if err != nil {
 		return err
@@ -150,6 +171,22 @@ func (u *updateRun) broadcast(ctx context.Context) (err error) {
 		return err
 	}
 	return u.client.post(ctx, "/shutdown_weight_transfer_engine", nil)
+}
+
+// source is where an update's tensors are read; done ends that.
+func (u *updateRun) source() (s packedSource, done func(), err error) {
+	if u.weights.Tensors != nil {
+		return packTensors(u.weights.Tensors), func() {}, nil
+	}
+	m, err := modelfile.Open(u.weights.Path)
+	if err != nil {
+		return s, nil, err
+	}
+	if s, err = packModel(m); err != nil {
+		m.Close()
+		return s, nil, err
+	}
+	return s, func() { m.Close() }, nil
 }
 
 // join makes the group: the workers block until the trainer enters, and the other way round.

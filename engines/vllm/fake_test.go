@@ -42,6 +42,7 @@ type fake struct {
 	resumed  chan struct{}
 	cache    map[string]float64 // weights that computed a prompt
 	requests int                // completions asked for
+	dtype    string             // that it says it computes in
 	paths    []string           // control routes in the order of their calls
 
 	routes    []string                                                     // of openapi.json
@@ -218,6 +219,7 @@ func (f *fake) controls(w http.ResponseWriter, q *http.Request) {
 		switch body.Method {
 		case "agentfly_present":
 			f.paths = f.paths[:len(f.paths)-1] // asked before any update
+			answer(w, map[string]any{"results": []any{map[string]any{"dtype": f.dtype}}})
 		case "reload_weights":
 			f.load(w, body.Kwargs["weights_path"])
 		}

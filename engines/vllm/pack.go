@@ -1,9 +1,11 @@
 package vllm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
+	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/modelfile"
 )
 
@@ -27,16 +29,53 @@ var torchNames = map[modelfile.DType]string{
 type packedSource struct {
 	update packedUpdate
 	sizes  []int64 // bytes of each tensor
-	read   func(i int) ([]byte, error)
+	// pack puts tensors first to end-1 back to back and calls use, which must not keep them.
+	pack func(ctx context.Context, first, end int, use func(engines.Packed) error) error
+}
+
+// packTensors describes tensors in this process's memory.
+func packTensors(t engines.Tensors) packedSource {
+	p := packedSource{pack: t.Pack}
+	for _, info := range t.List() {
+		p.update.Names, p.update.DTypes = append(p.update.Names, info.Name), append(p.update.DTypes, info.DType)
+		p.update.Shapes, p.sizes = append(p.update.Shapes, info.Shape), append(p.sizes, info.Bytes)
+	}
+	return p
+}
+
+// hostBytes are packed tensors that were read from files.
+type hostBytes []byte
+
+func (b hostBytes) Size() int64 { return int64(len(b)) }
+
+func (b hostBytes) Read(to []byte) error {
+	copy(to, b)
+	return nil
+}
+
+func (hostBytes) Handle() ([]byte, error) {
+	return nil, errors.New("tensors of a file are no memory of a device")
 }
 
 // packModel describes a model. Its tensors are read when they are packed, so the model must stay open.
 func packModel(m *modelfile.Model) (packedSource, error) {
 	names := m.Names()
-	p := packedSource{read: func(i int) ([]byte, error) {
-		t, err := m.Tensor(names[i])
-		return t.Data, err
-	}}
+	var p packedSource
+	var buffer hostBytes
+	p.pack = func(_ context.Context, first, end int, use func(engines.Packed) error) error {
+		buffer = buffer[:0]
+		for i := first; i < end; i++ {
+			t, err := m.Tensor(names[i])
+			if err != nil {
+				return err
+			}
+			if int64(len(t.Data)) != p.sizes[i] {
+				return fmt.Errorf("tensor %s has %d bytes, %d were announced", names[i], len(t.Data), p.sizes[i])
+			}
+			buffer = append(buffer, t.Data...)
+		}
+		return use(buffer)
+	}
 	for _, name := range names {
 		info, ok := m.Info(name)
 		if !ok {
@@ -74,23 +113,21 @@ func chunkEnds(sizes []int64, limit int64) []int {
 	return ends
 }
 
-// chunks packs the tensors and sends chunk after chunk. A chunk is valid until send returns.
-func (p packedSource) chunks(limit int64, send func(chunk []byte) error) error {
-	var buffer []byte
+// chunks packs the tensors and sends chunk after chunk. A chunk, tensors first to end-1, is valid until send returns.
+func (p packedSource) chunks(ctx context.Context, limit int64, send func(first, end int, chunk engines.Packed) error) error {
 	start := 0
 	for n, end := range chunkEnds(p.sizes, limit) {
-		buffer = buffer[:0]
-		for i := start; i < end; i++ {
-			data, err := p.read(i)
-			if err != nil {
-				return err
+		err := p.pack(ctx, start, end, func(chunk engines.Packed) error {
+			want := int64(0)
+			for _, size := range p.sizes[start:end] {
+				want += size
 			}
-			if int64(len(data)) != p.sizes[i] {
-				return fmt.Errorf("tensor %s has %d bytes, %d were announced", p.update.Names[i], len(data), p.sizes[i])
+			if chunk.Size() != want {
+				return fmt.Errorf("%d bytes, %d were announced", chunk.Size(), want)
 			}
-			buffer = append(buffer, data...)
-		}
-		if err := send(buffer); err != nil {
+			return send(start, end, chunk)
+		})
+		if err != nil {
 			return fmt.Errorf("chunk %d (%s to %s): %w", n, p.update.Names[start], p.update.Names[end-1], err)
 		}
 		start = end

@@ -8,13 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/modelfile"
 )
 
@@ -31,9 +31,9 @@ func packed(t *testing.T) packedSource {
 
 func collect(t *testing.T, p packedSource, limit int64) [][]byte {
 	var out [][]byte
-	require.NoError(t, p.chunks(limit, func(c []byte) error {
-		out = append(out, slices.Clone(c))
-		return nil
+	require.NoError(t, p.chunks(t.Context(), limit, func(_, _ int, c engines.Packed) error {
+		out = append(out, make([]byte, c.Size()))
+		return c.Read(out[len(out)-1])
 	}))
 	return out
 }

@@ -28,6 +28,7 @@ type Server struct {
 	Transfer    bool   // weight transfer to our extension: shared memory and gloo
 	Sleep       bool   // it can sleep and wake up
 	Extension   bool   // agentfly_transfer.py runs in its workers
+	DType       string // that its model computes in, as PyTorch calls it; "" where no extension tells
 	Version     string // of the weights that it has
 }
 
@@ -52,12 +53,15 @@ func (s Server) String() string {
 	if ways == nil {
 		ways = []string{"none"}
 	}
-	sleep := "cannot sleep"
+	sleep, computes := "cannot sleep", ""
+	if s.DType != "" {
+		computes = short(s.DType) + ", "
+	}
 	if s.Sleep {
 		sleep = "can sleep"
 	}
-	return fmt.Sprintf("%s: vLLM %s, model %s, context %d, %s, %s, versions %s, weight updates: %s, %s, has weights %q",
-		s.URL, short(s.Release), short(s.Model), s.MaxModelLen, route, logprobs, versions, strings.Join(ways, " "), sleep, s.Version)
+	return fmt.Sprintf("%s: vLLM %s, model %s, context %d, %s%s, %s, versions %s, weight updates: %s, %s, has weights %q",
+		s.URL, short(s.Release), short(s.Model), s.MaxModelLen, computes, route, logprobs, versions, strings.Join(ways, " "), sleep, s.Version)
 }
 
 // probe finds out what the server can do. name is the model that is wanted, "" for the first.
@@ -134,7 +138,15 @@ func probeRoutes(ctx context.Context, c *completer, s *Server) error {
 	}
 	if s.Reload { // a method that a worker does not have is an error of that call alone
 		body := map[string]any{"method": "agentfly_present"}
-		s.Extension = c.client.call(ctx, http.MethodPost, "/collective_rpc", body, nil) == nil
+		var answer struct {
+			Results []struct {
+				DType string `json:"dtype"`
+			} `json:"results"`
+		}
+		s.Extension = c.client.call(ctx, http.MethodPost, "/collective_rpc", body, &answer) == nil
+		if len(answer.Results) > 0 {
+			s.DType = answer.Results[0].DType
+		}
 	}
 	s.Transfer = s.Steps && s.Extension
 	if !has("/weight_info") {

@@ -5,9 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -73,7 +77,7 @@ func models(t *testing.T) string {
 }
 
 func serveOptions(t *testing.T, folder string) ServeOptions {
-	return ServeOptions{Command: os.Getenv("AGENTFLY_VLLM"), Model: filepath.Join(models(t), "a"), MaxModelLen: 1024, CPU: true, Folder: folder}
+	return ServeOptions{Command: os.Getenv("AGENTFLY_VLLM"), Model: filepath.Join(models(t), "a"), MaxModelLen: 1024, CPU: true, Folder: folder, LoRARank: 8}
 }
 
 // realURL is the shared server's address; it is started at the first call.
@@ -374,4 +378,78 @@ func TestRealAdapter(t *testing.T) {
 	again, err := e.Generate(t.Context(), q)
 	require.NoError(t, err)
 	require.Equal(t, base.TokenIDs, again.TokenIDs)
+}
+
+// A fork of a trajectory is found in the server's prefix cache: of its prompt, the other trajectory's tokens up to the fork, the server computes the last
+// block alone, as it says in the reply and counts in its metrics. An equally long prompt of other tokens has none of it.
+func TestRealForksHitThePrefixCache(t *testing.T) {
+	e := realEngine(t, nil)
+	counted := func() (hits float64) {
+		reply, err := http.Get(realURL(t) + "/metrics")
+		require.NoError(t, err)
+		defer reply.Body.Close()
+		text, err := io.ReadAll(reply.Body)
+		require.NoError(t, err)
+		found := regexp.MustCompile(`(?m)^vllm:prefix_cache_hits_total\{[^}]*\} (\S+)$`).FindAllStringSubmatch(string(text), -1)
+		require.NotEmpty(t, found, "the server tells no hits")
+		for _, f := range found {
+			n, err := strconv.ParseFloat(f[1], 64)
+			require.NoError(t, err)
+			hits += n
+		}
+		return hits
+	}
+	const block = 128 // no server has larger ones on a CPU
+	prompt := make([]int32, 600)
+	for i := range prompt {
+		prompt[i] = int32(1 + i*i%(vocabulary(t)-2))
+	}
+	q := request(100, prompt...)
+	q.ID, q.Session = "run/train-0-0-0-0", "run/train-0-0-0"
+	parent, err := e.Generate(t.Context(), q)
+	require.NoError(t, err)
+	before := counted()
+	for n, at := range []int{0, len(parent.TokenIDs) / 2} { // before a turn, and within it
+		fork := q
+		fork.ID, fork.Seed, fork.Prompt = fmt.Sprintf("run/train-0-0-0.%d-0", n), uint64(10+n), slices.Concat(prompt, parent.TokenIDs[:at])
+		c, err := e.Generate(t.Context(), fork)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, c.CachedTokens, len(fork.Prompt)-block)
+		t.Logf("a fork of %d tokens: %d were cached", len(fork.Prompt), c.CachedTokens)
+	}
+	require.Eventually(t, func() bool { return counted()-before >= float64(2*(len(prompt)-block)) }, 20*time.Second, 100*time.Millisecond, "hits before %v, now %v", before, counted())
+	other := slices.Clone(prompt)
+	slices.Reverse(other)
+	q.Prompt, q.ID = other, "run/train-0-1-0-0"
+	c, err := e.Generate(t.Context(), q)
+	require.NoError(t, err)
+	require.Zero(t, c.CachedTokens)
+}
+
+// A server that computes in bfloat16 says so, and its updates are proven within the tolerance of that type: float32's refuses
+// it, and other weights are far outside.
+func TestRealBFloat16(t *testing.T) {
+	o := serveOptions(t, t.TempDir())
+	o.DType, o.LoRARank = "bfloat16", 0
+	server, err := Serve(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	e, err := New(t.Context(), Options{URLs: []string{server.URL}, APIKey: server.APIKey})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	s := e.Servers()[0]
+	require.Equal(t, "bfloat16", s.DType)
+	require.False(t, s.LoRA, "it was not started for adapters")
+	w := realWeights(t, "b", 1)
+	w.Probe.Tolerance = Tolerance(s.DType)
+	require.NoError(t, e.Update(t.Context(), w))
+	w.Version, w.Probe.Tolerance = 2, Tolerance("float32")
+	var far *ProofError
+	require.ErrorAs(t, e.Update(t.Context(), w), &far)
+	t.Logf("bfloat16 is %.3g from float32", math.Abs(far.Engine-far.Trainer))
+	wrong := realWeights(t, "a", 3)
+	wrong.Probe = w.Probe
+	wrong.Probe.Tolerance = Tolerance(s.DType)
+	require.ErrorAs(t, e.Update(t.Context(), wrong), &far)
+	require.Greater(t, math.Abs(far.Engine-far.Trainer), 1.0)
 }

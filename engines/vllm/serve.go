@@ -33,8 +33,10 @@ type ServeOptions struct {
 	Port        int           // on 127.0.0.1 [a free one]
 	MaxModelLen int           // [the model's]
 	DType       string        // [float32]
-	LoRARank    int           // largest rank of adapters [8]
+	LoRARank    int           // largest rank of the adapters that the server takes [none]
 	CPU         bool          // this machine's vLLM is the one for CPUs
+	Devices     []int         // of CUDA, as this process numbers them [all that it sees]
+	Env         []string      // NAME=VALUE; it overrides what the server inherits
 	Args        []string      // more arguments
 	Timeout     time.Duration // until it answers [5 min]
 	Restarts    int           // Keep: most starts after ends that follow each other within 10 minutes [3]; -1 for none
@@ -57,27 +59,19 @@ type Process struct {
 	once  sync.Once
 }
 
-// environment of a server that can be updated and needs no network.
-var environment = []string{
-	"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1", "VLLM_SERVER_DEV_MODE=1",
-	"VLLM_ALLOW_RUNTIME_LORA_UPDATING=1",
-}
-
-// cpuEnvironment is that of a CPU, where the user does not say otherwise: nothing is compiled, which takes longer than it
-// saves on small models.
-var cpuEnvironment = []string{"TORCHDYNAMO_DISABLE=1", "VLLM_CPU_OMP_THREADS_BIND=auto"}
-
 // ServeArgs are the arguments of `vllm serve` that the engine needs.
 func ServeArgs(o ServeOptions) []string {
 	args := []string{
 		"serve", o.Model, "--served-model-name", "policy", "--host", "127.0.0.1", "--port", strconv.Itoa(o.Port),
 		"--dtype", o.DType, "--enable-scale-out", "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm",
-		"--enable-prompt-tokens-details", "--enable-lora", "--max-lora-rank", strconv.Itoa(o.LoRARank), "--max-loras", "2",
-		"--middleware", "agentfly_transfer.Guard",
+		"--enable-prompt-tokens-details", "--middleware", "agentfly_transfer.Guard",
 		"--weight-transfer-config", fmt.Sprintf(`{"backend": %q}`, o.Backend), "--worker-extension-cls", "agentfly_transfer.Extension",
 	}
 	if o.MaxModelLen > 0 {
 		args = append(args, "--max-model-len", strconv.Itoa(o.MaxModelLen))
+	}
+	if o.LoRARank > 0 { // without adapters the flag costs memory and slower kernels
+		args = append(args, "--enable-lora", "--max-lora-rank", strconv.Itoa(o.LoRARank), "--max-loras", "2")
 	}
 	if o.Sleep && !o.CPU { // on a CPU the flag is refused, and the routes do all but free memory
 		args = append(args, "--enable-sleep-mode")
@@ -95,6 +89,10 @@ func Serve(ctx context.Context, o ServeOptions) (*Process, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("vllm: serve: %w", err)
 	}
+	env, err := environment(os.Environ(), o)
+	if err != nil {
+		return nil, fmt.Errorf("vllm: serve: %w", err)
+	}
 	log, err := os.OpenFile(filepath.Join(o.Folder, "vllm.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("vllm: serve: %w", err)
@@ -102,12 +100,7 @@ func Serve(ctx context.Context, o ServeOptions) (*Process, error) {
 	defer log.Close()
 	p := &Process{URL: "http://127.0.0.1:" + strconv.Itoa(o.Port), APIKey: o.APIKey, Log: log.Name(), ended: make(chan struct{})}
 	c := exec.Command(o.Command, ServeArgs(o)...)
-	c.Stdout, c.Stderr = log, log
-	c.Env = append(os.Environ(), environment...)
-	if o.CPU {
-		c.Env = append(slices.Clone(cpuEnvironment), c.Env...)
-	}
-	c.Env = append(c.Env, "PYTHONPATH="+pythonPath(o.Folder), "VLLM_API_KEY="+o.APIKey) // arguments are everybody's to read
+	c.Stdout, c.Stderr, c.Env = log, log, env
 	if p.group, err = procgroup.Start(c, syscall.SIGTERM); err != nil {
 		return nil, fmt.Errorf("vllm: serve: %w; install it with scripts/vllm_install.sh, or give the command in engine.serve.command", err)
 	}
@@ -121,18 +114,6 @@ func Serve(ctx context.Context, o ServeOptions) (*Process, error) {
 	return p, nil
 }
 
-// pythonPath puts a folder before those of PYTHONPATH. Empty entries, which stand for the working folder, are left out: there
-// a file called torch.py would stand in for PyTorch.
-func pythonPath(folder string) string {
-	path := []string{folder}
-	for _, p := range filepath.SplitList(os.Getenv("PYTHONPATH")) {
-		if p != "" {
-			path = append(path, p)
-		}
-	}
-	return strings.Join(path, string(os.PathListSeparator))
-}
-
 func (o *ServeOptions) complete() error {
 	if o.APIKey == "" {
 		key := make([]byte, 32)
@@ -144,9 +125,6 @@ func (o *ServeOptions) complete() error {
 	}
 	if o.DType == "" {
 		o.DType = "float32"
-	}
-	if o.LoRARank == 0 {
-		o.LoRARank = 8
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 5 * time.Minute

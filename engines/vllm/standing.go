@@ -77,6 +77,13 @@ func (s *standing) status() (condition, error) {
 	return s.state, s.reason
 }
 
+// works is how many requests the replica works on.
+func (s *standing) works() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.load
+}
+
 func (s *standing) info() Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()

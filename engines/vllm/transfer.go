@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/modelfile"
 )
 
@@ -24,6 +26,64 @@ type transferTensor struct {
 	Offset int64  `json:"offset"`
 }
 
+// share writes the update's tensors into shared memory.
+func (u *updateRun) share(ctx context.Context) (plan transferPlan, remove func(), err error) {
+	if u.weights.Tensors != nil {
+		return shareMemory(ctx, u.weights.Tensors, u.options.ChunkBytes)
+	}
+	return shareTensors(u.weights.Path)
+}
+
+// safetensorsNames are their names of the types of engines.TensorInfo.
+var safetensorsNames = map[string]string{"float32": "F32", "bfloat16": "BF16"}
+
+// shareMemory does what shareTensors does with tensors of this process, chunk after chunk.
+func shareMemory(ctx context.Context, t engines.Tensors, limit int64) (plan transferPlan, remove func(), err error) {
+	f, drop, err := sharedFile()
+	if err != nil {
+		return plan, nil, err
+	}
+	defer func() {
+		if e := f.Close(); err == nil && e != nil {
+			err = fmt.Errorf("shared memory: %w", e)
+		}
+		if err != nil {
+			drop()
+		}
+	}()
+	if plan.File, err = filepath.Abs(f.Name()); err != nil {
+		return plan, nil, err
+	}
+	for _, info := range t.List() {
+		plan.Tensors = append(plan.Tensors, transferTensor{info.Name, safetensorsNames[info.DType], info.Shape, plan.Size})
+		plan.Size += info.Bytes
+	}
+	var buffer []byte
+	err = packTensors(t).chunks(ctx, limit, func(_, _ int, chunk engines.Packed) error {
+		buffer = slices.Grow(buffer[:0], int(chunk.Size()))[:chunk.Size()]
+		if err := chunk.Read(buffer); err != nil {
+			return err
+		}
+		_, err := f.Write(buffer)
+		return err
+	})
+	if err != nil {
+		return plan, nil, fmt.Errorf("shared memory: %w", err)
+	}
+	return plan, drop, nil
+}
+
+// sharedFile makes an empty file in shared memory, which remove removes.
+func sharedFile() (f *os.File, remove func(), err error) {
+	if _, err := RemoveStale(sharedMemory(), "shared"); err != nil { // a killed run leaves gigabytes in memory
+		return nil, nil, fmt.Errorf("shared memory: %w", err)
+	}
+	if f, err = os.CreateTemp(sharedMemory(), TempPattern("shared")); err != nil {
+		return nil, nil, fmt.Errorf("shared memory: %w", err)
+	}
+	return f, func() { os.Remove(f.Name()) }, nil
+}
+
 // shareTensors writes a folder's tensors back to back into a file in shared memory, which the caller removes.
 func shareTensors(path string) (plan transferPlan, remove func(), err error) {
 	m, err := modelfile.Open(path)
@@ -31,17 +91,13 @@ func shareTensors(path string) (plan transferPlan, remove func(), err error) {
 		return plan, nil, err
 	}
 	defer m.Close()
-	if _, err := RemoveStale(sharedMemory(), "shared"); err != nil { // a killed run leaves gigabytes in memory
-		return plan, nil, fmt.Errorf("shared memory: %w", err)
-	}
-	f, err := os.CreateTemp(sharedMemory(), TempPattern("shared"))
+	f, drop, err := sharedFile()
 	if err != nil {
-		return plan, nil, fmt.Errorf("shared memory: %w", err)
+		return plan, nil, err
 	}
-	remove = func() { os.Remove(f.Name()) }
 	defer func() {
 		if err != nil {
-			remove()
+			drop()
 		}
 	}()
 	if plan.File, err = filepath.Abs(f.Name()); err != nil {
@@ -51,11 +107,11 @@ func shareTensors(path string) (plan transferPlan, remove func(), err error) {
 		t, err := m.Tensor(name)
 		if err != nil {
 			f.Close()
-			return plan, remove, err
+			return plan, nil, err
 		}
 		if _, err := f.Write(t.Data); err != nil {
 			f.Close()
-			return plan, remove, fmt.Errorf("shared memory: %w", err)
+			return plan, nil, fmt.Errorf("shared memory: %w", err)
 		}
 		shape := t.Shape
 		if shape == nil {
@@ -65,9 +121,9 @@ func shareTensors(path string) (plan transferPlan, remove func(), err error) {
 		plan.Size += int64(len(t.Data))
 	}
 	if err := f.Close(); err != nil {
-		return plan, remove, fmt.Errorf("shared memory: %w", err)
+		return plan, nil, fmt.Errorf("shared memory: %w", err)
 	}
-	return plan, remove, nil
+	return plan, drop, nil
 }
 
 func sharedMemory() string {
@@ -80,7 +136,7 @@ func sharedMemory() string {
 
 // transfer sends the tensors through a file in shared memory.
 func (u *updateRun) transfer(ctx context.Context) error {
-	plan, remove, err := shareTensors(u.weights.Path)
+	plan, remove, err := u.share(ctx)
 	if err != nil {
 		return err
 	}

@@ -416,6 +416,8 @@ func (u *updateRun) load(ctx context.Context) error {
 		}, nil)
 	case WayTransfer:
 		return u.transfer(ctx)
+	case WayIPC:
+		return u.openMemory(ctx)
 	case WayGloo, WayNCCL:
 		return u.broadcast(ctx)
 	default:

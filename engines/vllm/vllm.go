@@ -37,6 +37,7 @@ const (
 	WayDisk     Way = "disk"     // the server reads the folder
 	WayLoRA     Way = "lora"     // the server reads the adapter
 	WayTransfer Way = "transfer" // the tensors go through shared memory to the extension in engines/vllm/extension
+	WayIPC      Way = "ipc"      // the extension opens the trainer's device memory, of one card, by handles of CUDA IPC
 	WayGloo     Way = "gloo"     // they are broadcast over a process group of CPUs to that extension
 	WayNCCL     Way = "nccl"     // they are broadcast over NCCL to vLLM's own engine; the servers run with backend nccl
 )
@@ -131,6 +132,7 @@ var (
 	_ engines.Engine    = (*Engine)(nil)
 	_ engines.Logprober = (*Engine)(nil)
 	_ engines.Sleeper   = (*Engine)(nil)
+	_ engines.Loaded    = (*Engine)(nil)
 )
 
 // New connects to the servers and probes each one. All must answer and serve the same context length.
@@ -181,6 +183,22 @@ func (e *Engine) Summary() string {
 // Capabilities implements engines.Engine.
 func (e *Engine) Capabilities() engines.Capabilities {
 	return engines.Capabilities{TokenIDs: true, WeightUpdates: !e.options.Frozen, MaxModelLen: e.fleet.context()}
+}
+
+// Load implements engines.Loaded.
+func (e *Engine) Load() []engines.Load {
+	var out []engines.Load
+	for _, r := range e.fleet.replicas {
+		one := engines.Load{Server: r.url, Running: r.standing.works(), Slots: e.options.InFlight}
+		switch state, reason := r.standing.status(); {
+		case state != serving && reason != nil:
+			one.Down = fmt.Sprintf("%s: %v", state, reason)
+		case state != serving:
+			one.Down = state.String()
+		}
+		out = append(out, one)
+	}
+	return out
 }
 
 // Close implements engines.Engine. The servers go on.

@@ -40,7 +40,7 @@ type process struct {
 
 const (
 	depth  = 6                // of a search, in plies: it sees a mate in two
-	answer = 10 * time.Second // that a question may take; a thousandth of it is usual
+	answer = 25 * time.Second // that a question may take, the start of the program included: less than a step's own deadline, and a thousandth of it is usual
 )
 
 // verdict is the engine's answer.

@@ -88,6 +88,40 @@ func TestGoldPaths(t *testing.T) {
 	}
 }
 
+// Episodes repeat in another process, which played something else before: those of tasks whose temperatures, scores and order of objects the package
+// takes from hash codes by chance.
+func TestEpisodesRepeat(t *testing.T) {
+	s, e := world(t, map[string]any{"tasks": []string{"power-component", "use-thermometer"}})
+	other, err := s.New(t.Context(), "test")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, other.Close()) }()
+	all := tasks(t, s, environments.Train, 6)
+	play := func(e environments.Environment, task trajectory.Task, actions []environments.Action) (out []environments.Result) {
+		first, err := e.Reset(t.Context(), start(task))
+		require.NoError(t, err)
+		out = append(out, environments.Result{Observation: first})
+		for _, a := range actions {
+			r, err := e.Step(t.Context(), a)
+			require.NoError(t, err)
+			if out = append(out, r); r.Over() {
+				break
+			}
+		}
+		return out
+	}
+	solutions, episodes := make([][]environments.Action, len(all)), make([][]environments.Result, len(all))
+	for i, task := range all {
+		_, err := e.Reset(t.Context(), start(task))
+		require.NoError(t, err)
+		solutions[i], err = e.(environments.Solver).Solution(t.Context())
+		require.NoError(t, err)
+		episodes[i] = play(e, task, solutions[i])
+	}
+	for i := len(all) - 1; i >= 0; i-- {
+		require.Equal(t, episodes[i], play(other, all[i], solutions[i]), all[i].ID)
+	}
+}
+
 // The mean score of a policy that takes a possible action at random.
 func TestRandomPolicy(t *testing.T) {
 	s, e := world(t, map[string]any{"tasks": []string{"lifespan-longest-lived"}, "max_steps": 10})

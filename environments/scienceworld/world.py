@@ -70,17 +70,37 @@ class World:
         self.seen = self.server.step("look around").strip()
         self.reached = 0.0
 
+    def ask(self, *calls):
+        """What the server answers to several calls, each a name and its arguments. They are sent at once and answered in their order, so that
+        this process and Java's wait for each other once, not at each call. The frames are py4j's; its own client sends one call at a time."""
+        from py4j.protocol import get_command_part, get_return_value, smart_decode
+
+        client, server = self.server._gateway_client, self.server._target_id
+        frames = ["c\n%s\n%s\n%se\n" % (server, name, "".join(map(get_command_part, arguments))) for name, *arguments in calls]
+        connection = client._get_connection()
+        try:
+            connection.socket.sendall("".join(frames).encode())
+            answers = [smart_decode(connection.stream.readline()[:-1]) for _ in calls]
+            if "" in answers:
+                raise RuntimeError("its Java process ended")
+        except BaseException:
+            connection.close()  # answers may be left in it
+            raise
+        client._give_back_connection(connection)
+        return [get_return_value(answer[1:], client, server, call[0]) for answer, call in zip(answers, calls)]
+
     def step(self, action):
         action = " ".join(action.split())
         if len(action) > LONGEST:
             return "No known action matches that input.", 0.0, False, False, {"agentfly": {"failure": "policy"}}
-        observation = self.server.step(action).strip()
+        observation, raw, completed = self.ask(("step", action), ("getScore",), ("getCompleted",))
+        observation = observation.strip()
         if observation.startswith("No known action matches"):
             return observation, 0.0, False, False, {"agentfly": {"failure": "policy"}}
-        raw, completed = round(self.server.getScore(), 2), bool(self.server.getCompleted())
+        raw = round(raw, 2)
         score = max(0.0, raw)  # what cannot be mended has a score below 0
         reward, self.reached = score - self.reached, score
-        return observation, reward, completed or raw < 0, False, {"score": score, "success": raw >= 1, "failure": raw < 0}
+        return observation, reward, bool(completed) or raw < 0, False, {"score": score, "success": raw >= 1, "failure": raw < 0}
 
     def score(self):
         return self.reached

@@ -793,6 +793,29 @@ func TestSet(t *testing.T) {
 	require.Empty(t, list())
 }
 
+// A member that does not close well is told of once: by its pool, or by the set where that closes it.
+func TestSetTellsOnce(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		var s Set
+		p, err := New(Options{Name: "a", Make: func(context.Context) (Member, error) { return stuck{}, nil }})
+		require.NoError(t, err)
+		require.NoError(t, s.Add(p))
+		l, err := p.Acquire(t.Context(), Owner{})
+		require.NoError(t, err)
+		l.Return()
+		if first {
+			require.ErrorContains(t, p.Close(), "it does not close")
+			require.NoError(t, s.Close())
+		} else {
+			require.ErrorContains(t, s.Close(), "it does not close")
+		}
+	}
+}
+
+type stuck struct{}
+
+func (stuck) Close() error { return errors.New("it does not close") }
+
 func TestDurations(t *testing.T) {
 	var d Durations
 	require.Zero(t, d.Quantile(0.5))

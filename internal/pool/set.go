@@ -47,10 +47,11 @@ func (s *Set) All() []Stats {
 	return all
 }
 
-// Close closes the pools, the last first. It may be called several times.
+// Close closes the pools, the last first. It may be called several times. What a pool's own Close has told, earlier and to another, is not told again.
 func (s *Set) Close() error {
 	s.mu.Lock()
 	s.closed = true
+	s.sweep()
 	pools := slices.Clone(s.pools)
 	s.mu.Unlock()
 	var errs []error

@@ -20,7 +20,8 @@ import (
 // It answers these routes:
 //
 //	POST /agentfly/task     with the run's key: the next assignment, or 204 after a while without one
-//	POST /agentfly/sessions with the run's key, where Begin is: {"task": …} begins a trajectory for a task that the agent brings, or for none
+//	POST /agentfly/sessions with the run's key: {"task": …} begins a trajectory for a task that the agent brings, or for none; without Begin it is the
+//	                        route before, for agents that have work of their own
 //	POST /agentfly/result   with the session's key: {"answer": …, "reward": …, "error": …}, each of which may be left out
 type Online struct {
 	Key      string        // that agents bear who come for tasks; not ""
@@ -139,16 +140,20 @@ func (o *Online) session(w http.ResponseWriter, r *http.Request) {
 	if !o.admits(w, r) {
 		return
 	}
-	if o.Begin == nil {
-		refuse(w, http.StatusNotFound, "this run has tasks of its own; ask /agentfly/task for one")
-		return
-	}
 	var in struct {
 		Task trajectory.Task `json:"task"`
 	}
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 32<<20)).Decode(&in)
 	if err != nil && !errors.Is(err, io.EOF) {
 		refuse(w, http.StatusBadRequest, "the session is not JSON such as {\"task\": {\"prompt\": […], \"fields\": {…}}}: "+err.Error())
+		return
+	}
+	if o.Begin == nil { // a run, whose next trajectory the agent makes what it likes of
+		if in.Task.Prompt != nil || in.Task.Fields != nil || in.Task.ID != "" {
+			refuse(w, http.StatusConflict, "this run has tasks of its own, by which its rewards judge; leave task out, and post the reward")
+			return
+		}
+		o.task(w, r)
 		return
 	}
 	id, err := o.Begin(r.Context(), in.Task)

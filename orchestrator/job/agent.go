@@ -98,8 +98,8 @@ func checkExternal(j *Job, fail func(path, format string, args ...any)) {
 	a := j.Agent
 	theirs := map[string]bool{ // settings that say something: the run's copy of a job has all of them
 		"command": len(a.Command) > 0, "url": a.URL != "", "online": a.Online, "key": a.Key != "", "env": len(a.Env) > 0, "processes": a.Processes > 0, "max_tokens": a.MaxTokens > 0,
-		"history": a.History == "as_sent", "roles": len(a.Roles) > 0, "listen": a.Listen != "127.0.0.1:0",
-		"sandbox": a.Sandbox, "show": len(a.Show) > 0,
+		"max_time": a.MaxTime > 0, "forms": a.Forms == "held", "history": a.History == "as_sent", "roles": len(a.Roles) > 0, "listen": a.Listen != "127.0.0.1:0",
+		"sandbox": a.Sandbox, "show": len(a.Show) > 0, "deterministic": a.Deterministic,
 	}
 	ours := map[string]bool{
 		"python": a.Python != "", "system": a.System != "", "examples": a.Examples != "", "tools": len(a.Tools) > 0, "max_calls": a.MaxCalls > 0,

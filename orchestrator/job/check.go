@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -98,6 +99,9 @@ func checkEngine(e Engine, fail func(path, format string, args ...any)) {
 		if len(e.Params) > 0 {
 			fail("engine.params", "they are for a kind of engine that the program registers; %s has keys of its own", e.Kind)
 		}
+		if e.Serve != nil {
+			checkServe(*e.Serve, fail)
+		}
 		return
 	}
 	all := (*engines.Registry)(nil).Names()
@@ -111,6 +115,23 @@ func checkEngine(e Engine, fail func(path, format string, args ...any)) {
 		}
 		if path := "engine." + key; !reflect.DeepEqual(given.Field(i).Interface(), left.Field(i).Interface()) {
 			fail(path, "only the kinds %s take it; an engine of kind %q takes params: {…}; leave it out%s", strings.Join(all, ", "), e.Kind, near(e.Kind, all))
+		}
+	}
+}
+
+// checkServe refuses a device that is none, and variables of the environment that the job itself sets.
+func checkServe(s Serve, fail func(path, format string, args ...any)) {
+	if _, ok := s.Devices(); !ok {
+		fail("engine.serve.device", "%q is no device; allowed are auto, cpu, cuda, and numbers of CUDA devices such as cuda:1 or cuda:0,1", s.Device)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		switch {
+		case name == "" || strings.ContainsAny(name, "=\x00"):
+			fail("engine.serve.env", "%q is no name of a variable", name)
+		case name == "VLLM_API_KEY":
+			fail("engine.serve.env."+name, "the key is engine.api_key")
+		case name == "CUDA_VISIBLE_DEVICES" && strings.HasPrefix(s.Device, "cuda:"):
+			fail("engine.serve.env."+name, "engine.serve.device chooses the devices; leave one of them out")
 		}
 	}
 }

@@ -49,6 +49,9 @@ func (j *Job) TrainingErrors() error {
 	if j.Rollout.MinP != 0 {
 		fail("rollout.min_p", "%v: %s", j.Rollout.MinP, why)
 	}
+	if j.Agent.Forms == "held" {
+		fail("agent.forms", "held: %s", why)
+	}
 	if j.Engine.Kind == "openai" {
 		fail("engine.kind", "openai: such an endpoint returns text, and training needs the token ids that were sampled; use local or vllm (rollout and eval take openai)")
 	}

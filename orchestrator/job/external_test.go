@@ -45,12 +45,19 @@ func TestExternalAgents(t *testing.T) {
 		"{sandbox: true}":   "agent.sandbox: it is for kind external",
 		"{command: [a]}":    "agent.command: it is for kind external, and the kind is tool_call",
 		"{url: 'http://x'}": "agent.url: it is for kind external",
+		"{forms: held}":     "agent.forms: it is for kind external",
+		"{max_time: 3}":     "agent.max_time: it is for kind external",
+		"{kind: external, command: [a], forms: some}":  "agent.forms",
+		"{kind: external, command: [a], max_time: -1}": "agent.max_time",
 	} {
 		err := load(agent, "")
 		require.Error(t, err, agent)
 		require.Contains(t, err.Error(), says, agent)
 	}
-	err := load("{kind: external, command: [a]}", "environment: {kind: frozenlake}\neval: {tool_off: true}\n")
+	held, err := Parse("", []byte("version: 1\nname: x\nmodel: {path: m}\nrewards: [posted]\ndata: {train: t.jsonl}\nagent: {kind: external, command: [a], forms: held, max_time: 3}\n"), Options{})
+	require.NoError(t, err)
+	require.ErrorContains(t, held.TrainingErrors(), "agent.forms: held: training needs the logprobs of the whole distribution that was sampled; this is for rollout and eval only, leave it out")
+	err = load("{kind: external, command: [a]}", "environment: {kind: frozenlake}\neval: {tool_off: true}\n")
 	require.NoError(t, load("{kind: external, command: [a], sandbox: true, show: [lib]}", "sandbox: bubblewrap\n"))
 	require.ErrorContains(t, load("{kind: external, command: [a], sandbox: true}", "sandbox: none\n"), "agent.sandbox: it needs bubblewrap, where a program has a network of its own, and the job says sandbox: none")
 	require.Contains(t, err.Error(), "acts in worlds of its own")

@@ -19,6 +19,9 @@ package job
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
@@ -103,8 +106,8 @@ type Engine struct {
 	URLs         []string       `yaml:"urls" doc:"vllm: the servers, replicas of one policy, such as http://127.0.0.1:8000; these or serve. openai: one endpoint with /v1 at the end"`
 	ServedModel  string         `yaml:"served_model" doc:"the model's name on the servers; empty: vLLM's first"`
 	APIKey       string         `yaml:"api_key" doc:"sent to the servers; write ${NAME}; empty with serve: a new one, which only the job knows"`
-	Weights      string         `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer|gloo|nccl" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; gloo, nccl: broadcast over a process group; lora: they load the adapter, of a job with model.lora"`
-	Tolerance    float64        `yaml:"tolerance" default:"0.001" above:"0" max:"10" unit:"nats" doc:"vllm: largest difference between a server's and the trainer's logprob of a probe token; an update beyond it stops the run"`
+	Weights      string         `yaml:"weights" default:"auto" enum:"auto|disk|lora|transfer|ipc|gloo|nccl" doc:"vllm: how new weights reach the servers: auto and disk: they reload a checkpoint; transfer: through shared memory; ipc: they open the memory of the trainer's card; gloo, nccl: broadcast over a process group; lora: they load the adapter, of a job with model.lora"`
+	Tolerance    float64        `yaml:"tolerance" default:"0" min:"0" max:"10" unit:"nats" doc:"vllm: largest difference between a server's and the trainer's logprob of a probe token; an update beyond it stops the run. 0: 0.001 where both compute in float32, 2 where one computes in bfloat16 or float16, see docs/engines.md. The mean difference must be below an eighth of it"`
 	Folder       string         `yaml:"folder" doc:"vllm: where checkpoints for the servers are written, which they must see; empty: the system's temporary folder"`
 	Sleep        int            `yaml:"sleep" default:"0" min:"0" max:"2" doc:"vllm: the servers give their device's memory to the trainer between rollout and update: 1 keeps the weights in host memory, 2 drops them; 0: they do not"`
 	Serve        *Serve         `yaml:"serve" doc:"vllm: the job starts a server itself, starts it again when it dies, and stops it"`
@@ -115,12 +118,30 @@ func (e Engine) Holds() int { return e.CacheTokens / 16 * 16 }
 
 // Serve is a vLLM server that the job starts.
 type Serve struct {
-	Command string   `yaml:"command" default:"vllm" doc:"vLLM's command: a name on PATH, or a path"`
-	Args    []string `yaml:"args" doc:"more arguments of vllm serve"`
-	DType   string   `yaml:"dtype" default:"float32" enum:"float32|bfloat16|float16" doc:"that the server computes in; other types than float32 need a larger tolerance"`
-	Timeout float64  `yaml:"timeout" default:"600" min:"1" max:"100000" unit:"s" doc:"until the server answers"`
+	Command string            `yaml:"command" default:"vllm" doc:"vLLM's command: a name on PATH, or a path"`
+	Args    []string          `yaml:"args" doc:"more arguments of vllm serve"`
+	Device  string            `yaml:"device" default:"auto" doc:"that the server computes on: auto: what the trainer computes on; cpu: this vLLM is the one for CPUs; cuda: all devices that this program sees; cuda:1 or cuda:0,1: these of them"`
+	DType   string            `yaml:"dtype" default:"auto" enum:"auto|float32|bfloat16|float16" doc:"that the server computes in; auto: model.dtype, and where that is auto too bfloat16 on CUDA, float32 on a CPU"`
+	Env     map[string]string `yaml:"env" doc:"variables of the server's environment, over those that it inherits; write ${NAME} for what this program's own has. It inherits neither the settings of PyTorch's allocator nor what a launcher tells its ranks"`
+	Timeout float64           `yaml:"timeout" default:"600" min:"1" max:"100000" unit:"s" doc:"until the server answers"`
 	// Restarts follow each other after 1 s, 2 s, … 60 s.
 	Restarts int `yaml:"restarts" default:"3" min:"0" max:"1000" doc:"most new starts of a server that dies, in a row; it gets the current weights before it serves"`
+}
+
+// Devices reads the setting device: the CUDA devices that it numbers, if any. ok is false where it is none.
+func (s Serve) Devices() (numbers []int, ok bool) {
+	list, numbered := strings.CutPrefix(s.Device, "cuda:")
+	if !numbered {
+		return nil, s.Device == "auto" || s.Device == "cpu" || s.Device == "cuda"
+	}
+	for _, text := range strings.Split(list, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || slices.Contains(numbers, n) {
+			return nil, false
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers, true
 }
 
 // Agent is how the model is prompted and read.
@@ -147,9 +168,13 @@ type Agent struct {
 	Env       map[string]string `yaml:"env" doc:"external: variables of the command's environment; write ${NAME} for what this program's own has"`
 	Processes int               `yaml:"processes" default:"0" min:"0" max:"100000" unit:"agents" doc:"external: at once; 0: as many as trajectories are sampled at once"`
 	MaxTokens int               `yaml:"max_tokens" default:"0" min:"0" max:"1000000000" unit:"tokens" doc:"external: that a trajectory samples over all its calls, after which the agent is told to stop; 0: any number. max_turns bounds its calls likewise"`
+	MaxTime   float64           `yaml:"max_time" default:"0" min:"0" max:"10000000" unit:"s" doc:"external: of an agent, after which it is told to stop as by max_turns and may still end; 0: none. At rollout.timeout it is killed"`
+	Forms     string            `yaml:"forms" default:"free" enum:"free|held" doc:"external: what becomes of the forms that an agent asks its replies in (response_format, structured_outputs, a required tool_choice). free: nothing, the policy samples freely; held: the reply has the form, on the local engine, for eval, rollout and the gateway alone, as training needs free samples"`
 	History   string            `yaml:"history" default:"as_sampled" enum:"as_sampled|as_sent" doc:"external: what the model reads of its own earlier turns. as_sampled: its tokens as they were sampled, thoughts included; as_sent: what the agent sends of them, so that a new sample begins where it leaves thoughts out"`
 	Roles     []AgentRole       `yaml:"roles" doc:"external: names for the calls of a trajectory, the first that fits"`
 	Listen    string            `yaml:"listen" default:"127.0.0.1:0" doc:"external: address of the gateway, host:port; port 0 is a free one"`
+
+	Deterministic bool `yaml:"deterministic" default:"false" doc:"external: with the same replies the agent makes the same calls again, so that its trajectories can fork (rollout.tree): it is begun anew and answered as was recorded up to the fork, each call held against the record; see docs/trees.md"`
 }
 
 // AgentRole names the calls that fit all that it asks for.
@@ -260,6 +285,7 @@ type Trainer struct {
 	OnNonfinite      string  `yaml:"on_nonfinite" default:"stop" enum:"stop|skip" doc:"when a reward, logprob, loss or gradient is NaN or infinite: stop the run, or skip the rest of the step and go on, ten times in a row at most"`
 	Checkpointing    bool    `yaml:"checkpointing" default:"false" doc:"compute activations again in backward: less memory, more time"`
 	Shard            string  `yaml:"shard" default:"zero1" enum:"zero1|fsdp" doc:"of several training processes: zero1 spreads the optimizer's moments over them and exchanges gradients and weights within its step; fsdp exchanges them layer by layer while they compute, and with bfloat16 spreads the float32 weights too"`
+	Offload          string  `yaml:"offload" default:"none" enum:"none|optimizer" doc:"optimizer: the moments lie in host memory and come to the device in chunks during a step, which takes longer and changes no bit; on a CPU they lie there anyway"`
 	RankTimeout      float64 `yaml:"rank_timeout" default:"600" min:"0.1" max:"1000000" unit:"s" doc:"of several training processes: how long one may keep the others waiting before they name it and end"`
 }
 

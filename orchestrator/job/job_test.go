@@ -214,7 +214,7 @@ func TestSetGoesThroughTheSameChecks(t *testing.T) {
 	require.Equal(t, strings.Join([]string{
 		`--set nonsense: write key.path=value, such as trainer.steps=10`,
 		`--set model.path.x=1: model.path is the text "some/model", it has no "x"`,
-		`--set trainer.stepps=3: unknown key "stepps" in trainer; allowed: steps, learning_rate, schedule, warmup_steps, weight_decay, beta1, beta2, eps, clip_grad, micro_batch_tokens, on_nonfinite, checkpointing, rank_timeout; nearest: steps`,
+		`--set trainer.stepps=3: unknown key "stepps" in trainer; allowed: steps, learning_rate, schedule, warmup_steps, weight_decay, beta1, beta2, eps, clip_grad, micro_batch_tokens, on_nonfinite, checkpointing, offload, rank_timeout; nearest: steps`,
 		`--set rollout.groups=0: rollout.groups: 0 is out of range, allowed is a whole number from 1 to 100000 (tasks)`,
 	}, "\n"), err.Error())
 }
@@ -405,22 +405,27 @@ func TestParametersOfAnEngine(t *testing.T) {
 func TestEngines(t *testing.T) {
 	for text, want := range map[string]string{
 		"{kind: vllm}": "engine: kind vllm needs exactly one of urls and serve",
-		"{kind: vllm, urls: [http://a], serve: {}}":               "engine: kind vllm needs exactly one of urls and serve",
-		"{kind: openai, urls: [http://a]}":                        "engine: kind openai needs one url and served_model, and no serve",
-		"{urls: [http://a]}":                                      "engine.kind: local takes neither urls nor serve; did you mean vllm?",
-		"{sleep: 1}":                                              "engine.sleep: 1: only servers of kind vllm can sleep",
-		"{kind: mine, cache_tokens: 64}":                          `engine.cache_tokens: only the kinds local, openai, vllm take it; an engine of kind "mine" takes params: {…}; leave it out`,
-		"{kind: vlm, urls: [http://a]}":                           `engine.urls: only the kinds local, openai, vllm take it; an engine of kind "vlm" takes params: {…}; leave it out; nearest: vllm`,
-		"{kind: local, params: {speed: 3}}":                       "engine.params: they are for a kind of engine that the program registers; local has keys of its own",
-		"{kind: mine, params: [3]}":                               "engine.params: a list, allowed is a mapping of parameters",
-		"{kind: mine, parms: {}}":                                 `unknown key "parms" in engine`,
-		"{kind: vllm, urls: [http://a], sleep: 3}":                "engine.sleep: 3 is out of range",
-		"{kind: vllm, urls: [http://a], sleep: 2, weights: lora}": "engine.sleep: 2 drops the weights that an adapter comes on top of; use 1",
-		"{kind: vllm, serve: {restarts: -1}}":                     "engine.serve.restarts: -1 is out of range",
-		"{kind: vllm, urls: [http://a], tolerance: 0}":            "engine.tolerance: 0 is out of range",
-		"{kind: vllm, urls: [http://a], weights: pigeon}":         `engine.weights: "pigeon" is not allowed; allowed: auto, disk, lora, transfer, gloo, nccl`,
-		"{kind: vllm, urls: [http://a], weights: lora}":           "engine.weights: lora: the job trains no adapter; set model.lora.rank",
-		"{kind: openai, urls: [http://a/v1], served_model: m}":    "engine.kind: openai: such an endpoint returns text, and training needs the token ids",
+		"{kind: vllm, urls: [http://a], serve: {}}":                                 "engine: kind vllm needs exactly one of urls and serve",
+		"{kind: openai, urls: [http://a]}":                                          "engine: kind openai needs one url and served_model, and no serve",
+		"{urls: [http://a]}":                                                        "engine.kind: local takes neither urls nor serve; did you mean vllm?",
+		"{sleep: 1}":                                                                "engine.sleep: 1: only servers of kind vllm can sleep",
+		"{kind: mine, cache_tokens: 64}":                                            `engine.cache_tokens: only the kinds local, openai, vllm take it; an engine of kind "mine" takes params: {…}; leave it out`,
+		"{kind: vlm, urls: [http://a]}":                                             `engine.urls: only the kinds local, openai, vllm take it; an engine of kind "vlm" takes params: {…}; leave it out; nearest: vllm`,
+		"{kind: local, params: {speed: 3}}":                                         "engine.params: they are for a kind of engine that the program registers; local has keys of its own",
+		"{kind: mine, params: [3]}":                                                 "engine.params: a list, allowed is a mapping of parameters",
+		"{kind: mine, parms: {}}":                                                   `unknown key "parms" in engine`,
+		"{kind: vllm, urls: [http://a], sleep: 3}":                                  "engine.sleep: 3 is out of range",
+		"{kind: vllm, urls: [http://a], sleep: 2, weights: lora}":                   "engine.sleep: 2 drops the weights that an adapter comes on top of; use 1",
+		"{kind: vllm, serve: {restarts: -1}}":                                       "engine.serve.restarts: -1 is out of range",
+		"{kind: vllm, urls: [http://a], tolerance: -1}":                             "engine.tolerance: -1 is out of range",
+		"{kind: vllm, serve: {device: tpu}}":                                        `engine.serve.device: "tpu" is no device; allowed are auto, cpu, cuda, and numbers of CUDA devices such as cuda:1 or cuda:0,1`,
+		`{kind: vllm, serve: {device: "cuda:1,1"}}`:                                 `engine.serve.device: "cuda:1,1" is no device`,
+		"{kind: vllm, serve: {env: {VLLM_API_KEY: a}}}":                             "engine.serve.env.VLLM_API_KEY: the key is engine.api_key",
+		`{kind: vllm, serve: {device: "cuda:1", env: {CUDA_VISIBLE_DEVICES: "0"}}}`: "engine.serve.env.CUDA_VISIBLE_DEVICES: engine.serve.device chooses the devices",
+		`{kind: vllm, serve: {env: {"A=B": a}}}`:                                    `engine.serve.env: "A=B" is no name of a variable`,
+		"{kind: vllm, urls: [http://a], weights: pigeon}":                           `engine.weights: "pigeon" is not allowed; allowed: auto, disk, lora, transfer, ipc, gloo, nccl`,
+		"{kind: vllm, urls: [http://a], weights: lora}":                             "engine.weights: lora: the job trains no adapter; set model.lora.rank",
+		"{kind: openai, urls: [http://a/v1], served_model: m}":                      "engine.kind: openai: such an endpoint returns text, and training needs the token ids",
 	} {
 		c, err := parse(good+"engine: "+text+"\n", job.Options{})
 		if err == nil {
@@ -431,8 +436,8 @@ func TestEngines(t *testing.T) {
 	c, err := parse(good+"engine: {kind: vllm, serve: {args: [--max-num-seqs, \"8\"]}, api_key: \"${KEY}\"}\n", job.Options{Env: func(string) (string, bool) { return "sesame", true }})
 	require.NoError(t, err)
 	require.NoError(t, c.TrainingErrors())
-	require.Equal(t, &job.Serve{Command: "vllm", Args: []string{"--max-num-seqs", "8"}, DType: "float32", Timeout: 600, Restarts: 3}, c.Engine.Serve)
+	require.Equal(t, &job.Serve{Command: "vllm", Args: []string{"--max-num-seqs", "8"}, Device: "auto", DType: "auto", Timeout: 600, Restarts: 3}, c.Engine.Serve)
 	require.Equal(t, "sesame", c.Engine.APIKey)
 	require.NotContains(t, string(c.Source()), "sesame")
-	require.Equal(t, 0.001, c.Engine.Tolerance)
+	require.Zero(t, c.Engine.Tolerance, "it follows the types")
 }

@@ -92,8 +92,10 @@ func checkTree(j *Job, fail func(path, format string, args ...any)) {
 		fail("rollout.tree", "sft samples nothing that could branch; leave it out")
 	case j.Distill != nil:
 		fail("rollout.tree", "distill compares every sampled token with the teacher, for which branches change nothing; leave it out")
-	case j.Agent.Kind == agents.External:
-		fail("rollout.tree", "an agent of kind external is a program of its own, whose state no run can copy; use another kind, or leave it out")
+	case j.Agent.Online:
+		fail("rollout.tree", "agents that come for tasks (agent.online) live on beside the run, which cannot begin one anew where a trajectory forks; use agent.command or agent.url, or leave it out")
+	case j.Agent.Kind == agents.External && !j.Agent.Deterministic:
+		fail("rollout.tree", "an agent of kind external is a program of its own, whose state no run can copy: to fork it is begun anew, and answered as was recorded up to there; set agent.deterministic: true if it then makes the same calls again, or leave the tree out")
 	}
 	if j.Engine.Kind != "local" && t.Rule == "entropy" && t.Top > 0 && j.Engine.Kind != "" {
 		fail("rollout.tree.top", "%d, but only an engine of kind local tells the likeliest tokens; set top: 0", t.Top)
@@ -114,6 +116,9 @@ func checkTree(j *Job, fail func(path, format string, args ...any)) {
 	}
 	if t.Rule == "token_nll" && j.Engine.Kind == "openai" {
 		fail("rollout.tree.rule", "token_nll goes on within a turn, after the tokens that were sampled, and an engine of kind openai takes text alone; use another rule or another engine")
+	}
+	if t.Rule == "token_nll" && j.Agent.Forms == "held" {
+		fail("agent.forms", "held: a form is followed from a reply's first token, and the rule token_nll goes on within one; use another rule, or forms: free")
 	}
 	entropy := map[string]bool{ // settings that say something: the run's copy of a job has all of them
 		"base": t.Base != 0.5, "weight": t.Weight != 0.2, "tokens": t.Tokens != 20, "top": t.Top != 20 && t.Top != 0, "lagged": t.Lagged, "penalty": t.Penalty != 0, "depth": t.Depth != 0,

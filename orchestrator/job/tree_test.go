@@ -66,8 +66,20 @@ func TestTreesAreRefused(t *testing.T) {
 		_, err := Parse("/jobs/t.yaml", []byte(treeJob+text), Options{})
 		require.ErrorContains(t, err, want, text)
 	}
-	_, err := Parse("/jobs/t.yaml", []byte("version: 1\nname: t\nmodel: {path: m}\nagent: {kind: external, command: [a], format: hermes}\nrewards: [final_answer]\ndata: {train: t.jsonl}\nrollout: {tree: {rule: entropy}}\n"), Options{})
-	require.ErrorContains(t, err, "rollout.tree: an agent of kind external is a program of its own, whose state no run can copy; use another kind, or leave it out")
-	_, err = Parse("/jobs/t.yaml", []byte("version: 1\nname: t\nmodel: {path: m}\nsft: {}\ndata: {train: t.jsonl}\nrollout: {tree: {rule: entropy}}\n"), Options{})
+	branching := func(agent, rule string) error {
+		_, err := Parse("/jobs/t.yaml", []byte("version: 1\nname: t\nmodel: {path: m}\nagent: {"+agent+"}\nrewards: [final_answer]\ndata: {train: t.jsonl}\nrollout: {timeout: 9, tree: {rule: "+rule+"}}\n"), Options{})
+		return err
+	}
+	guest := func(agent string) error { return branching(agent, "entropy") }
+	held := "kind: external, command: [a], deterministic: true, forms: held"
+	require.ErrorContains(t, branching(held, "token_nll"), "agent.forms: held: a form is followed from a reply's first token, and the rule token_nll goes on within one; use another rule, or forms: free")
+	require.NoError(t, branching(held, "step_random, roots: 4"))
+	require.ErrorContains(t, guest("kind: external, command: [a]"), "rollout.tree: an agent of kind external is a program of its own, whose state no run can copy: to fork it is begun anew, and answered as was recorded up to there; set agent.deterministic: true if it then makes the same calls again, or leave the tree out")
+	require.ErrorContains(t, guest("kind: external, url: 'http://a/'"), "set agent.deterministic: true")
+	require.ErrorContains(t, guest("kind: external, online: true, key: k, deterministic: true"), "rollout.tree: agents that come for tasks (agent.online) live on beside the run, which cannot begin one anew where a trajectory forks; use agent.command or agent.url, or leave it out")
+	require.ErrorContains(t, guest("kind: tool_call, tools: [calculator], deterministic: true"), "agent.deterministic: it is for kind external, and the kind is tool_call")
+	require.NoError(t, guest("kind: external, command: [a], deterministic: true"))
+	require.NoError(t, guest("kind: external, url: 'http://a/', deterministic: true"))
+	_, err := Parse("/jobs/t.yaml", []byte("version: 1\nname: t\nmodel: {path: m}\nsft: {}\ndata: {train: t.jsonl}\nrollout: {tree: {rule: entropy}}\n"), Options{})
 	require.ErrorContains(t, err, "rollout.tree: sft samples nothing that could branch; leave it out")
 }

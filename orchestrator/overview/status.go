@@ -19,12 +19,13 @@ import (
 // Status is how a run stands at a moment.
 type Status struct {
 	Run
-	Doing       string             `json:"doing,omitempty"` // what the run does now, in words; "" where it does not run, or an older program runs it
-	Since       *time.Time         `json:"since,omitempty"` // since when
-	Waits       []runfolder.Wait   `json:"waits,omitempty"` // what it waits for, and for whom; the longest first
-	Pools       []runfolder.Pool   `json:"pools,omitempty"` // environments, sandboxes and interpreters of a run that runs
-	Last        map[string]float64 `json:"last,omitempty"`  // the metrics of the last step
-	StepSeconds float64            `json:"step_seconds"`    // mean of the last steps
+	Doing       string             `json:"doing,omitempty"`  // what the run does now, in words; "" where it does not run, or an older program runs it
+	Since       *time.Time         `json:"since,omitempty"`  // since when
+	Engine      []runfolder.Load   `json:"engine,omitempty"` // how busy it is
+	Waits       []runfolder.Wait   `json:"waits,omitempty"`  // what it waits for, and for whom; the longest first
+	Pools       []runfolder.Pool   `json:"pools,omitempty"`  // environments, sandboxes and interpreters of a run that runs
+	Last        map[string]float64 `json:"last,omitempty"`   // the metrics of the last step
+	StepSeconds float64            `json:"step_seconds"`     // mean of the last steps
 	Left        *float64           `json:"left_seconds,omitempty"`
 	Errors      map[string]int     `json:"errors,omitempty"`   // of all steps, by origin: trajectories that failed, tool calls that broke
 	Failures    []string           `json:"failures,omitempty"` // of the last step and the one that is sampled, by cause
@@ -64,7 +65,7 @@ func ReadStatus(ctx context.Context, dir string, at time.Time) (Status, error) {
 func (s *Status) runs(at time.Time) {
 	var elapsed float64
 	if now := s.now; now != nil {
-		s.Doing, s.Waits, s.PID, s.Host = now.Doing, now.Waits, now.PID, now.Host
+		s.Doing, s.Waits, s.Engine, s.PID, s.Host = now.Doing, now.Waits, now.Engine, now.PID, now.Host
 		s.Since = &now.Since
 		elapsed = min(at.Sub(now.Since).Seconds(), s.StepSeconds)
 	}

@@ -58,8 +58,13 @@ func Advice(steps []map[string]float64, e Evaluations, s Setup) []string {
 	if s.SFT {
 		key, better = "sft/loss", -1
 	}
+	fell := fall(steps, key, better)
+	if fell != nil {
+		add(true, "the %s was %.3f in steps %d-%d and is %.3f now, and got worse most at step %d: agentfly view %s says why under Causes", map[bool]string{false: "reward", true: "loss"}[s.SFT],
+			fell.best, fell.from, fell.to, fell.last, fell.step, wording.ShellWord(s.Dir))
+	}
 	rise, sure := trend(steps, key)
-	add(sure && rise*better > 0, "the %s was still getting better at the end (%+.3f over the last quarter): go on with --resume --set trainer.steps=%d", map[bool]string{false: "reward", true: "loss"}[s.SFT], rise, 2*len(steps))
+	add(fell == nil && sure && rise*better > 0, "the %s was still getting better at the end (%+.3f over the last quarter): go on with --resume --set trainer.steps=%d", map[bool]string{false: "reward", true: "loss"}[s.SFT], rise, 2*len(steps))
 	return out
 }
 
@@ -81,6 +86,50 @@ func lastOf(all Evaluations, step int) (last Evaluation) {
 		}
 	}
 	return last
+}
+
+// fallen says how a metric got worse, in steps as people count.
+type fallen struct {
+	best, last     float64 // means of a window
+	from, to, step int     // the steps of the best window; the one at which it got worse most
+}
+
+// fall finds the window of an eighth of the steps in which a metric was best, and tells whether the last window is worse by more than a tenth and by
+// more than four standard errors of the difference; nil: it is not. Windows of fewer than four steps say nothing.
+func fall(steps []map[string]float64, key string, better float64) *fallen {
+	n := min(20, len(steps)/8)
+	if n < 4 {
+		return nil
+	}
+	mean := func(from int) (mean, variance float64) {
+		for _, m := range steps[from : from+n] {
+			mean += m[key] / float64(n)
+		}
+		for _, m := range steps[from : from+n] {
+			variance += (m[key] - mean) * (m[key] - mean) / float64(n-1)
+		}
+		return mean, variance / float64(n)
+	}
+	last, w := mean(len(steps) - n)
+	at, best, v := 0, math.Inf(-1), 0.0
+	for i := 0; i+n <= len(steps); i++ {
+		if m, variance := mean(i); m*better > best {
+			at, best, v = i, m*better, variance
+		}
+	}
+	if drop := best - last*better; !(drop > 0.1*math.Abs(best) && drop > 4*math.Sqrt(v+w)) {
+		return nil
+	}
+	out := &fallen{best: best * better, last: last, from: at + 1, to: at + n}
+	most := math.Inf(-1)
+	for i := max(n, at); i+n <= len(steps); i++ {
+		before, _ := mean(i - n)
+		after, _ := mean(i)
+		if d := (before - after) * better; d > most {
+			most, out.step = d, i+1
+		}
+	}
+	return out
 }
 
 // trend is by how much the mean of the last quarter of the steps differs from that of the quarter before it, and whether that is more than twice its

@@ -55,3 +55,24 @@ func TestAdvice(t *testing.T) {
 	require.Contains(t, got[0], "the held-out score was best after step 6 (0.800) and is 0.500 now: take RUN@best")
 	require.Empty(t, report.Advice(stepsOf(nil), all[:2], report.Setup{}), "the last one is the best")
 }
+
+// A reward that was better and fell is told with the step at which it fell, and is not called rising after that; noise is no fall.
+func TestAdviceOnAFall(t *testing.T) {
+	var steps []map[string]float64
+	for i := range 48 {
+		v := min(0.7, 0.05*float64(i))
+		if i >= 30 {
+			v = 0.2 + 0.004*float64(i-30)
+		}
+		steps = append(steps, map[string]float64{"reward/mean": v + 0.02*float64(i%3-1), "sft/loss": 3 - v})
+	}
+	got := report.Advice(steps, nil, report.Setup{Dir: "runs/x"})
+	require.Len(t, got, 1)
+	require.Regexp(t, `^the reward was 0\.700 in steps 15-20 and is 0\.258 now, and got worse most at step 31: agentfly view runs/x says why under Causes$`, got[0])
+	require.Contains(t, report.Advice(steps, nil, report.Setup{Dir: "runs/x", SFT: true})[0], "the loss was 2.300 in steps")
+	require.Empty(t, report.Advice(steps[:31], nil, report.Setup{}), "of one step it cannot be told")
+	for i := range steps {
+		steps[i]["reward/mean"] = 0.5 + 0.1*float64(i%5-2)
+	}
+	require.Empty(t, report.Advice(steps, nil, report.Setup{}), "it goes up and down")
+}

@@ -48,7 +48,8 @@ func Glossary() []Explained {
 // Curve is one of the few that tell how a run does: the metrics that it shows, and when to worry.
 type Curve struct {
 	Title string   `json:"title"`
-	Keys  []string `json:"keys"` // as in Glossary; eval/reward and eval/accuracy are of evaluations
+	Keys  []string `json:"keys"`           // as in Glossary; eval/reward and eval/accuracy are of evaluations
+	Unit  string   `json:"unit,omitempty"` // of its axis, where all of Keys have the same
 	Means string   `json:"means"`
 	Worry string   `json:"worry"`
 }
@@ -59,32 +60,39 @@ func Curves() []Curve {
 		"eval/reward":   "mean reward of held-out tasks, which are never trained on",
 		"eval/accuracy": "share of held-out tasks with the right answer",
 	}
+	units := map[string]string{}
 	for _, e := range Glossary() {
-		explained[e.Key] = e.Doc
+		explained[e.Key], units[e.Key] = e.Doc, e.Unit
 	}
 	out := []Curve{
-		{"Held-out score", []string{"eval/reward", "eval/accuracy"}, "", "it falls while the reward of training rises: the policy learns the training tasks, or a gap in the reward."},
-		{"Reward", []string{"reward/mean", "reward/NAME"}, "", "it falls for many steps, or a part of it rises alone while the answers get worse."},
-		{"Engine against trainer", []string{"update/mismatch_mean", "update/mismatch_max"}, "", "the mean grows beyond 0.05: the engine samples from another policy than the one that is trained."},
-		{"Staleness", []string{"update/staleness_mean", "update/staleness_max"}, "", "it stays at its bound: the trainer is faster than the rollouts."},
-		{"Entropy", []string{"update/entropy"}, "", "it falls towards 0 early: the policy stops exploring. A sudden rise is text that falls apart."},
-		{"KL to the reference", []string{"update/kl"}, "", "it grows faster and faster: the policy leaves the model that it began from."},
-		{"Gradient norm", []string{"update/grad_norm"}, "", "single steps stand out by ten times and more."},
-		{"Response length", []string{"length/response_mean", "length/trained_max"}, "", "it grows without a better reward, or reaches the token limit."},
-		{"Failures by origin", []string{"errors/ORIGIN"}, "", "it is not 0 for several steps: failed trajectories are not trained, so the batch shrinks."},
-		{"Seconds by phase", []string{"seconds/step", "seconds/wait", "seconds/train", "seconds/sync", "seconds/tools"}, "", "waiting is most of the step: sampling is what limits the run."},
-		{"Tokens per second", []string{"tokens/sample_per_second", "tokens/train_per_second"}, "", "it falls at the same response length: a machine, a server or a tool has become slow."},
-		{"Waiting for environments", []string{"environments/wait_p50", "environments/wait_p99", "environments/reset_p99", "environments/step_p99"}, "", "it grows to the length of a turn: the pool is too small."},
-		{"Groups without a signal", []string{"groups/flat", "groups/dropped", "groups/too_stale"}, "", "flat is most of the groups: the tasks are too easy or too hard."},
-		{"Tool calls", []string{"tools/calls", "tools/failed", "tools/parse_errors"}, "", "failed or unreadable calls grow with the calls."},
+		{"Held-out score", []string{"eval/reward", "eval/accuracy"}, "", "", "it falls while the reward of training rises: the policy learns the training tasks, or a gap in the reward."},
+		{"Reward", []string{"reward/mean", "reward/NAME"}, "", "", "it falls for many steps, or a part of it rises alone while the answers get worse."},
+		{"Engine against trainer", []string{"update/mismatch_mean", "update/mismatch_max"}, "", "", "the mean grows beyond 0.05: the engine samples from another policy than the one that is trained."},
+		{"Staleness", []string{"update/staleness_mean", "update/staleness_max"}, "", "", "it stays at its bound: the trainer is faster than the rollouts."},
+		{"Entropy", []string{"update/entropy"}, "", "", "it falls towards 0 early: the policy stops exploring. A sudden rise is text that falls apart."},
+		{"KL to the reference", []string{"update/kl"}, "", "", "it grows faster and faster: the policy leaves the model that it began from."},
+		{"Gradient norm", []string{"update/grad_norm"}, "", "", "single steps stand out by ten times and more."},
+		{"Response length", []string{"length/response_mean", "length/trained_max"}, "", "", "it grows without a better reward, or reaches the token limit."},
+		{"Failures by origin", []string{"errors/ORIGIN"}, "", "", "it is not 0 for several steps: failed trajectories are not trained, so the batch shrinks."},
+		{"Seconds by phase", []string{"seconds/step", "seconds/wait", "seconds/train", "seconds/sync", "seconds/tools"}, "", "", "waiting is most of the step: sampling is what limits the run."},
+		{"Tokens per second", []string{"tokens/sample_per_second", "tokens/train_per_second"}, "", "", "it falls at the same response length: a machine, a server or a tool has become slow."},
+		{"Waiting for environments", []string{"environments/wait_p50", "environments/wait_p99", "environments/reset_p99", "environments/step_p99"}, "", "", "it grows to the length of a turn: the pool is too small."},
+		{"Groups without a signal", []string{"groups/flat", "groups/dropped", "groups/too_stale"}, "", "", "flat is most of the groups: the tasks are too easy or too hard."},
+		{"Tool calls", []string{"tools/calls", "tools/failed", "tools/parse_errors"}, "", "", "failed or unreadable calls grow with the calls."},
 	}
 	for i := range out {
 		out[i].Means = sentence(explained[out[i].Keys[0]])
 		out[i].Worry = "Worry when " + out[i].Worry
+		out[i].Unit = units[out[i].Keys[0]]
+		for _, key := range out[i].Keys {
+			if units[key] != out[i].Unit {
+				out[i].Unit = ""
+			}
+		}
 	}
 	return append(out,
-		Curve{"Loss of fine-tuning", []string{"sft/loss"}, sentence(explained["sft/loss"]), "Worry when it falls on the training data while the held-out loss rises."},
-		Curve{"Divergence from the teacher", []string{"distill/reverse_kl"}, sentence(explained["distill/reverse_kl"]), "Worry when it stops falling far above 0."})
+		Curve{"Loss of fine-tuning", []string{"sft/loss"}, units["sft/loss"], sentence(explained["sft/loss"]), "Worry when it falls on the training data while the held-out loss rises."},
+		Curve{"Divergence from the teacher", []string{"distill/reverse_kl"}, units["distill/reverse_kl"], sentence(explained["distill/reverse_kl"]), "Worry when it stops falling far above 0."})
 }
 
 // sentence makes one of a tag's text.

@@ -30,6 +30,8 @@ type World struct {
 	Credit    float64  // by turn: the rewards of a turn's actions, times this, are the turn's; 0: they are part of the trajectory's reward
 	// Forget drops what was recorded of a trajectory that begins anew, and tells why; nil: nothing is recorded.
 	Forget func(id string, why error)
+	// WentOn is told how the environment of a trajectory that a process before this one began came to where it was; nil: nobody is.
+	WentOn func(id, how string)
 }
 
 // episodeSeed is the seed of a task's episode: of the task's own field seed where it has one, else from the run's seed and the task. It is the same
@@ -173,6 +175,29 @@ func (w *World) catchUp(ctx context.Context, registry *tools.Registry, p Place, 
 		}
 	}
 	return nil
+}
+
+// wentOn tells how the environment came to where it was after the last recorded turn, where it acted in any. A branch of a tree, which begins with
+// the turns of another trajectory, does not go on after an earlier process.
+func (w *World) wentOn(p Place, t, recovered *trajectory.Trajectory, turn int) {
+	if w.WentOn == nil || recovered == p.base() || turn < len(recovered.Turns)-1 {
+		return
+	}
+	actions := 0
+	for _, was := range recovered.Turns {
+		for _, result := range was.Results {
+			if result.Outcome != nil {
+				actions++
+			}
+		}
+	}
+	switch kept := recovered.LastOutcome(); {
+	case kept == nil:
+	case kept.State != nil:
+		w.WentOn(t.ID, fmt.Sprintf("its environment was taken to the state that was recorded after action %d", actions))
+	default:
+		w.WentOn(t.ID, fmt.Sprintf("its environment did the recorded actions again (%d), and answered the same", actions))
+	}
 }
 
 func clip(text string) string { return wording.Clip(strings.Join(strings.Fields(text), " "), 80) }

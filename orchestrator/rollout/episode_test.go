@@ -311,9 +311,10 @@ func TestWorldGoesOnAfterRecordedTurns(t *testing.T) {
 		spoil         bool // what was recorded is not what comes again
 		steps         int64
 		anew          bool
+		how           string
 	}{
-		{name: "state", keeps: true, steps: 1},
-		{name: "actions", deterministic: true, steps: 3},
+		{name: "state", keeps: true, steps: 1, how: "its environment was taken to the state that was recorded after action 2"},
+		{name: "actions", deterministic: true, steps: 3, how: "its environment did the recorded actions again (2), and answered the same"},
 		{name: "other observation", deterministic: true, spoil: true, steps: 1 + 3, anew: true},
 		{name: "nothing", steps: 3, anew: true},
 	} {
@@ -341,8 +342,11 @@ func TestWorldGoesOnAfterRecordedTurns(t *testing.T) {
 			r.Recovered = func(string) (*trajectory.Trajectory, bool) { return recorded, false }
 			var why []string
 			r.World.Forget = func(id string, err error) { why = append(why, err.Error()) }
+			how := ""
+			r.World.WentOn = func(id, text string) { how += text }
 			tr := r.Sample(t.Context(), walkPlace(0))
 			require.Empty(t, tr.Err)
+			require.Equal(t, c.how, how)
 			require.Equal(t, rollouttest.Timeless(whole), rollouttest.Timeless(tr))
 			require.Equal(t, c.steps, again.steps.Load())
 			require.Equal(t, c.anew, len(why) > 0, "%q", why)

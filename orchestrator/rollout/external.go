@@ -20,10 +20,11 @@ import (
 type External struct {
 	Gateway *gateway.Gateway
 	Runner  external.Runner
-	URL     string // of the gateway, without /v1
-	Tokens  int    // that a trajectory may sample; 0: any number
-	Secret  []byte // the keys of sessions follow from it and the trajectory: where agents live on, it must be the same when a run goes on
-	Adopt   bool   // agents live on when the process ends
+	URL     string        // of the gateway, without /v1
+	Tokens  int           // that a trajectory may sample; 0: any number
+	Time    time.Duration // of a trajectory's agent, until it is told to stop; 0: any
+	Secret  []byte        // the keys of sessions follow from it and the trajectory: where agents live on, it must be the same when a run goes on
+	Adopt   bool          // agents live on when the process ends
 	// Forget drops what was recorded of a trajectory that is not what it was; nil: nothing is recorded.
 	Forget func(id string)
 }
@@ -61,9 +62,15 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 	if r.Replay && recovered != nil {
 		return nil, r.resample(ctx, p, t, recovered)
 	}
-	x := r.External
+	x, base := r.External, p.base()
+	if recovered == base { // nothing of its own is there
+		recovered = nil
+	}
+	if recovered != nil && !goesOn(recovered, base) {
+		return nil, &failure{trajectory.OriginRender, &changedError{fmt.Sprintf("orchestrator: %s: what was recorded of it does not begin as the trajectory that it forks off", t.ID)}}
+	}
 	o := gateway.SessionOptions{
-		Name: t.ID, Key: r.External.key(r.RunName, t.ID), Adopt: x.Adopt, Engine: r.RunName + "/" + t.ID, Budget: gateway.Budget{Calls: r.MaxTurns, Tokens: x.Tokens},
+		Name: t.ID, Key: r.External.key(r.RunName, t.ID), Adopt: x.Adopt, Engine: r.RunName + "/" + p.root(), Tree: p.tree.branch(r.Engine), Budget: gateway.Budget{Calls: r.MaxTurns, Tokens: x.Tokens},
 		Sampling:   &r.Sampling,
 		Seed:       func(call int) uint64 { return p.requestSeed(r.Seed, call) },
 		Trajectory: t, Record: r.Record, Recovered: recovered,
@@ -72,6 +79,9 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 				x.Forget(t.ID)
 			}
 		},
+	}
+	if x.Time > 0 {
+		o.Budget.Until = time.Now().Add(x.Time)
 	}
 	s, err := x.Gateway.Open(o)
 	if err != nil {
@@ -90,12 +100,16 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 		return nil, ctx.Err()
 	case errors.Is(became.Err, engines.ErrForeign):
 		return nil, &failure{trajectory.OriginWeights, became.Err}
+	case errors.Is(became.Err, gateway.ErrOtherWay):
+		return nil, &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s: %w", t.ID, became.Err)}
 	case became.Err != nil:
 		return nil, &failure{trajectory.OriginStore, became.Err}
 	case became.Broke != nil: // the agent had to go on without a reply, or to give up
 		return nil, &failure{trajectory.OriginEngine, fmt.Errorf("orchestrator: %w", became.Broke)}
 	case err != nil:
 		return nil, &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s: %w", t.ID, err)}
+	case became.Unasked > 0:
+		return nil, &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s: %w: it ended, and %d of the calls that lead to the fork did not come", t.ID, gateway.ErrOtherWay, became.Unasked)}
 	case len(t.Turns) == 0:
 		return nil, &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s: the agent ended and never called the gateway at %s; it must take its base URL and its key from its environment", t.ID, x.URL)}
 	}
@@ -138,7 +152,8 @@ func (x *External) answered(t *trajectory.Trajectory, answer string) {
 	}
 }
 
-// resample samples the recorded calls of a trajectory once more. What the agent made of them is taken as it was recorded.
+// resample samples the recorded calls of a trajectory once more, and of those that others sampled, or begun, what is its own. What the agent made of them is
+// taken as it was recorded.
 func (r *Sampler) resample(ctx context.Context, p Place, t, recovered *trajectory.Trajectory) error {
 	for _, s := range recovered.Samples {
 		t.Samples = append(t.Samples, &trajectory.Sample{Role: s.Role})
@@ -150,6 +165,14 @@ func (r *Sampler) resample(ctx context.Context, p Place, t, recovered *trajector
 			return &failure{trajectory.OriginRender, fmt.Errorf("orchestrator: %s turn %d: its tokens are not in order", p.ID(), i)}
 		}
 		s.AppendObservation(of.TokenIDs[s.Len():was.CompletionStart])
+		if foreign(was, t.ID) {
+			if err := s.AppendResponse(of.TokenIDs[was.CompletionStart:was.CompletionEnd], of.SamplingLogprobs[was.CompletionStart:was.CompletionEnd], of.PolicyVersion[was.CompletionStart:was.CompletionEnd]); err != nil {
+				return &failure{trajectory.OriginStore, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), i, err)}
+			}
+			t.Turns = append(t.Turns, was)
+			continue
+		}
+		begun := beginningOf(recovered, i, was.BegunTokens())
 		sampling := r.Sampling
 		if was.Incoming != nil {
 			sampling.Stop = slices.Concat(sampling.Stop, was.Incoming.Stop)
@@ -158,14 +181,15 @@ func (r *Sampler) resample(ctx context.Context, p Place, t, recovered *trajector
 		if was.FinishReason == trajectory.FinishStop {
 			sampling.MaxTokens = min(r.Sampling.MaxTokens, r.MaxTotal-s.Len())
 		}
+		sampling.MaxTokens = max(1, sampling.MaxTokens-len(begun.ids))
 		began := time.Now()
 		own, cancel := context.WithTimeout(ctx, r.Timeout)
 		c, err := r.Engine.Generate(own, engines.Request{
-			ID: p.ID() + "-" + strconv.Itoa(i), Session: r.RunName + "/" + p.ID(), Prompt: slices.Clip(s.TokenIDs), Sampling: sampling, Seed: was.Seed,
+			ID: p.ID() + "-" + strconv.Itoa(i), Session: r.RunName + "/" + p.root(), Prompt: slices.Concat(s.TokenIDs, begun.ids), Sampling: sampling, Seed: was.Seed,
 		})
 		cancel()
 		if err == nil {
-			err = s.AppendResponse(c.TokenIDs, c.Logprobs, c.Versions)
+			err = s.AppendResponse(slices.Concat(begun.ids, c.TokenIDs), slices.Concat(begun.logprobs, c.Logprobs), slices.Concat(begun.versions, c.Versions))
 		}
 		if err != nil {
 			return &failure{trajectory.OriginEngine, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), i, err)}

@@ -153,6 +153,45 @@ func TestAResultOutlivesAKill(t *testing.T) {
 	require.NoError(t, db.AddTrajectory(t.Context(), "train", place.Task, got))
 }
 
+// An agent with work of its own takes a session of the run, and brings no task; when its time is over it is told to stop, and may still end.
+func TestTheTimeOfAnAgentOfAUser(t *testing.T) {
+	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("said") })
+	online := &external.Online{Key: "run", Patience: time.Second}
+	g := guests(t, r, online)
+	r.External.Time, r.MaxTurns = 100*time.Millisecond, 1_000_000
+	mux := http.NewServeMux()
+	for path, handle := range online.Routes() {
+		mux.Handle("POST "+path, handle)
+	}
+	mux.Handle("/", g)
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	ended := make(chan *trajectory.Trajectory, 1)
+	go func() {
+		ended <- r.Sample(t.Context(), rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")})
+	}()
+	status, body := post(t, server.URL+"/agentfly/sessions", "run", `{"task":{"prompt":[{"role":"user","content":"mine"}]}}`)
+	require.Equal(t, http.StatusConflict, status, body)
+	require.Contains(t, body, "this run has tasks of its own, by which its rewards judge; leave task out, and post the reward")
+	status, body = post(t, server.URL+"/agentfly/sessions", "none", `{}`)
+	require.Equal(t, http.StatusUnauthorized, status, body)
+	status, body = post(t, server.URL+"/agentfly/sessions", "run", ``)
+	require.Equal(t, http.StatusOK, status, body)
+	var task external.Assignment
+	require.NoError(t, json.Unmarshal([]byte(body), &task))
+	ask := func() string {
+		status, body := post(t, server.URL+"/v1/chat/completions", task.Key, `{"messages":[{"role":"user","content":"x"}]}`)
+		require.Equal(t, http.StatusOK, status, body)
+		return body
+	}
+	require.Eventually(t, func() bool { return bytes.Contains([]byte(ask()), []byte("is spent: its time. Stop here.")) }, 10*time.Second, 20*time.Millisecond)
+	status, body = post(t, server.URL+"/agentfly/result", task.Key, `{"reward":1}`)
+	require.Equal(t, http.StatusOK, status, body)
+	got := <-ended
+	require.Empty(t, got.Err)
+	require.NotEmpty(t, got.Turns)
+}
+
 // post sends a body with a key.
 func post(t testing.TB, url, key, body string) (int, string) {
 	t.Helper()

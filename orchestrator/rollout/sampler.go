@@ -87,6 +87,12 @@ func (p Place) in() trajectory.Place {
 // ID of the trajectory, unique in a run.
 func (p Place) ID() string { return p.in().ID() }
 
+// root is the id of the tree: its branches share the session of an engine, which keeps what they have in common.
+func (p Place) root() string {
+	p.Branch = ""
+	return p.ID()
+}
+
 // requestSeed derives from the run's seed, the place and the turn, so that it does not depend on timing.
 func (p Place) requestSeed(run uint64, turn int) uint64 { return p.in().Seed(run, p.Task.ID, turn) }
 
@@ -296,7 +302,9 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.T
 		}
 		if r.World != nil {
 			if recorded && !r.Replay {
-				err = r.World.catchUp(ctx, r.Tools, p, t, recovered, turn)
+				if err = r.World.catchUp(ctx, r.Tools, p, t, recovered, turn); err == nil {
+					r.World.wentOn(p, t, recovered, turn)
+				}
 			} else if broke := r.World.Stage.Failed(t.ID); broke != nil {
 				err = environmentFailed(ctx, p, broke)
 			}
@@ -404,10 +412,8 @@ func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	id := p.ID() + "-" + strconv.Itoa(turn)
 	w := watchdog.Enter(ctx, "engine", id)
 	defer w.Leave()
-	root := p
-	root.Branch = "" // the branches of a tree have its prompt, and what an engine keeps of that
 	c, entropy, err := p.tree.generate(w.In(ctx), r.Engine, !r.Replay, engines.Request{
-		ID: id, Session: r.RunName + "/" + root.ID(), Prompt: prompt, Media: slices.Clip(s.Media), Messages: history, Sampling: sampling, Seed: record.Seed,
+		ID: id, Session: r.RunName + "/" + p.root(), Prompt: prompt, Media: slices.Clip(s.Media), Messages: history, Sampling: sampling, Seed: record.Seed,
 	})
 	record.EngineSeconds = time.Since(start).Seconds()
 	if err == nil && len(c.TokenIDs) == 0 {

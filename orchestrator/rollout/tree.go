@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/gateway"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/tree"
 	"github.com/agentfly/agentfly/trajectory"
@@ -42,10 +43,12 @@ type growth struct {
 	*Trees
 	base  *trajectory.Trajectory // the turns that it has of the one it forks off; nil: none
 	begun *beginning             // what it has of the turn that it forks within; nil: it forks between turns
+	ahead []string               // what an agent that is a program of its own asked for behind the fork: the digests of these turns
 }
 
 // beginning is what a turn has of another trajectory's: the prompt, and the first tokens of the completion.
 type beginning struct {
+	incoming *trajectory.Incoming // how the turn was asked for; nil: by the run's own agent
 	prompt   trajectory.Prefix
 	by       []trajectory.Begun
 	ids      []int32   // [n]
@@ -57,7 +60,7 @@ type beginning struct {
 func beginningOf(t *trajectory.Trajectory, turn, n int) *beginning {
 	of := &t.Turns[turn]
 	s, from, to := t.Samples[of.Sample], of.CompletionStart, of.CompletionStart+n
-	out := &beginning{prompt: s.Prefix(from), ids: s.TokenIDs[from:to:to], logprobs: s.SamplingLogprobs[from:to:to], versions: s.PolicyVersion[from:to:to]}
+	out := &beginning{incoming: of.Incoming, prompt: s.Prefix(from), ids: s.TokenIDs[from:to:to], logprobs: s.SamplingLogprobs[from:to:to], versions: s.PolicyVersion[from:to:to]}
 	last := 0
 	for _, b := range of.Begun {
 		if last < n {
@@ -111,6 +114,13 @@ func (r *Sampler) Grow(ctx context.Context, first Place, task trajectory.Task, s
 			if s.Token > 0 {
 				p.tree.begun = beginningOf(leaves[s.Parent], s.Turn, s.Token)
 			}
+			if s.Parent >= 0 {
+				for _, turn := range leaves[s.Parent].Turns[s.Turn:] {
+					if turn.Incoming != nil {
+						p.tree.ahead = append(p.tree.ahead, turn.Incoming.Digest)
+					}
+				}
+			}
 			all.Go(func() {
 				t := r.Sample(ctx, p)
 				leaves[s.Number] = t
@@ -135,8 +145,9 @@ func (r *Sampler) Grow(ctx context.Context, first Place, task trajectory.Task, s
 // prefixOf is the beginning of a trajectory that a child of it has too: its first turns, and the tokens up to their end.
 func prefixOf(t *trajectory.Trajectory, turns int) *trajectory.Trajectory {
 	out := &trajectory.Trajectory{TaskID: t.TaskID, Turns: t.Turns[:turns:turns]}
-	ends := make([]int, out.Turns[turns-1].Sample+1)
+	var ends []int // of samples, which turns begin in their order and go on in any
 	for _, turn := range out.Turns {
+		ends = append(ends, make([]int, max(0, turn.Sample+1-len(ends)))...)
 		ends[turn.Sample] = turn.ObservationEnd
 	}
 	for k, end := range ends {
@@ -157,16 +168,19 @@ func (r *Sampler) turnsOf(t *trajectory.Trajectory) []tree.Turn {
 	out := make([]tree.Turn, len(t.Turns))
 	for i := range t.Turns {
 		turn := &t.Turns[i]
-		out[i].Entropy = turn.Entropy
-		if !r.Trees.Within {
+		out[i].Entropy, out[i].Closed = turn.Entropy, r.closed(turn)
+		if !r.Trees.Within || out[i].Closed {
 			out[i].NLL = slices.Repeat([]float64{-1}, turn.CompletionEnd-turn.CompletionStart)
 			continue
 		}
-		s := t.Samples[turn.Sample]
+		s, stops := t.Samples[turn.Sample], r.Sampling.Stop
+		if turn.Incoming != nil {
+			stops = slices.Concat(stops, turn.Incoming.Stop)
+		}
 		ids := s.TokenIDs[turn.CompletionStart:turn.CompletionEnd]
 		for at, logprob := range s.SamplingLogprobs[turn.CompletionStart:turn.CompletionEnd] {
 			nll := -float64(logprob)
-			if !r.begins(ids[:at]) {
+			if !r.begins(ids[:at], stops) {
 				nll = -1
 			}
 			out[i].NLL = append(out[i].NLL, nll)
@@ -175,11 +189,23 @@ func (r *Sampler) turnsOf(t *trajectory.Trajectory) []tree.Turn {
 	return out
 }
 
+// closed tells whether no trajectory forks off before a turn, because it is not trained; or, where entropies decide, because it reads no result: it begins a
+// conversation.
+func (r *Sampler) closed(turn *trajectory.Turn) bool {
+	switch {
+	case turn.Role == trajectory.RoleDiscarded || turn.Role != "" && r.Frozen != nil && r.Frozen(turn.Role):
+		return true
+	case turn.Incoming != nil && r.Trees.Measure:
+		return turn.Incoming.After < 0
+	}
+	return false
+}
+
 // begins tells whether a completion may be begun with these ids, and be sampled on by a request that has them in its prompt: they end neither within a
-// character nor within what may become a stop string. An engine looks for stop strings in what it samples alone, so none may stand across the place.
-func (r *Sampler) begins(ids []int32) bool {
+// character nor within what may become one of the stop strings. An engine looks for stop strings in what it samples alone, so none may stand across the place.
+func (r *Sampler) begins(ids []int32, stops []string) bool {
 	longest := utf8.UTFMax // a character may have as many tokens
-	for _, stop := range r.Sampling.Stop {
+	for _, stop := range stops {
 		longest = max(longest, len(stop))
 	}
 	text := ""
@@ -192,7 +218,7 @@ func (r *Sampler) begins(ids []int32) bool {
 	if last, size := utf8.DecodeLastRuneInString(text); last == utf8.RuneError && size > 0 {
 		return false
 	}
-	for _, stop := range r.Sampling.Stop {
+	for _, stop := range stops {
 		for n := min(len(stop)-1, len(text)); n > 0; n-- {
 			if strings.HasSuffix(text, stop[:n]) {
 				return false
@@ -241,6 +267,36 @@ func logprobsOf(top []engines.Alternative) []float32 {
 		out[i] = a.Logprob
 	}
 	return out
+}
+
+// branch is where in a tree the session of an agent that is a program of its own grows its trajectory. The receiver is nil outside of trees.
+func (g *growth) branch(engine engines.Engine) *gateway.Tree {
+	if g == nil {
+		return nil
+	}
+	t := &gateway.Tree{Base: g.base, Ahead: g.ahead, Generate: func(ctx context.Context, q engines.Request) (engines.Completion, float64, error) {
+		return g.generate(ctx, engine, true, q)
+	}}
+	if b := g.begun; b != nil {
+		t.Begun = &gateway.Begun{Incoming: b.incoming, Prompt: b.prompt.IDs, By: b.by, IDs: b.ids, Logprobs: b.logprobs, Versions: b.versions}
+	}
+	return t
+}
+
+// goesOn tells whether a recorded trajectory begins with what it forks off at, as that is now; nil: at nothing.
+func goesOn(t, base *trajectory.Trajectory) bool {
+	if base == nil {
+		return true
+	}
+	if len(t.Turns) < len(base.Turns) || len(t.Samples) < len(base.Samples) {
+		return false
+	}
+	for k, s := range base.Samples {
+		if n := s.Len(); t.Samples[k].Len() < n || !t.Samples[k].Prefix(n).Equal(s.Prefix(n)) {
+			return false
+		}
+	}
+	return true
 }
 
 // foreign tells whether another trajectory of the tree sampled a turn: it is taken as it was recorded, in a replay too.

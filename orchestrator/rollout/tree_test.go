@@ -314,6 +314,9 @@ func process(t *testing.T, path string, f *forest, place rollout.Place, task tra
 		}
 		return killed
 	}
+	if f.External != nil {
+		f.External.Forget = db.Restart
+	}
 	f.Record = func(ctx context.Context, tr *trajectory.Trajectory) error {
 		if dead() {
 			return errors.New("killed")
@@ -370,6 +373,10 @@ func killTree(t *testing.T, trial int, kills, failures *atomic.Int64) {
 	if stateful {
 		remembering(t, f)
 	}
+	guested := !stateful && rng.IntN(3) == 0
+	if guested {
+		programs(t, f)
+	}
 	failing := rng.IntN(2) == 0
 	life := 0
 	if failing { // each life fails elsewhere
@@ -407,6 +414,9 @@ func killTree(t *testing.T, trial int, kills, failures *atomic.Int64) {
 	whole := newForest(t, trees)
 	if stateful {
 		remembering(t, whole)
+	}
+	if guested {
+		programs(t, whole)
 	}
 	want, err := whole.Grow(t.Context(), place, task, size, nil, nil)
 	require.NoError(t, err)

@@ -19,11 +19,12 @@ type Now struct {
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"` // the process
 	Written time.Time `json:"written"`
-	Doing   string    `json:"doing"`           // what the run does, in words
-	Since   time.Time `json:"since"`           // since when
-	Waits   []Wait    `json:"waits"`           // the longest first
-	Ended   string    `json:"ended,omitempty"` // how the process ended the run; "" while it runs
-	Error   string    `json:"error,omitempty"` // why, where it failed
+	Doing   string    `json:"doing"`            // what the run does, in words
+	Since   time.Time `json:"since"`            // since when
+	Waits   []Wait    `json:"waits"`            // the longest first
+	Engine  []Load    `json:"engine,omitempty"` // how busy it is, a line for each of its servers
+	Ended   string    `json:"ended,omitempty"`  // how the process ended the run; "" while it runs
+	Error   string    `json:"error,omitempty"`  // why, where it failed
 }
 
 // How a process ends a run.
@@ -39,6 +40,15 @@ type Wait struct {
 	Count   int     `json:"count"`   // waits
 	Oldest  string  `json:"oldest"`  // who waits longest
 	Seconds float64 `json:"seconds"` // how long
+}
+
+// Load is how busy an engine is, or one of its servers.
+type Load struct {
+	Server  string `json:"server,omitempty"` // its address; "": in the run's process
+	Running int    `json:"running"`          // requests that it works on
+	Slots   int    `json:"slots"`            // how many it works on at once
+	Waiting int    `json:"waiting"`          // requests that have no slot
+	Down    string `json:"down,omitempty"`   // why it takes no requests; "": it does
 }
 
 // NowBeat is how often the file is written where nothing changes.

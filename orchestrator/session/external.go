@@ -160,7 +160,7 @@ func (g *Guests) sampled() *rollout.External {
 		return nil
 	}
 	return &rollout.External{
-		Gateway: g.gateway, Runner: g.runner, URL: g.told, Tokens: g.job.Agent.MaxTokens, Secret: gateway.NewSecret(), Adopt: g.job.Agent.Online,
+		Gateway: g.gateway, Runner: g.runner, URL: g.told, Tokens: g.job.Agent.MaxTokens, Time: job.Seconds(g.job.Agent.MaxTime), Secret: gateway.NewSecret(), Adopt: g.job.Agent.Online,
 	}
 }
 

@@ -40,6 +40,9 @@ func scheduleOf(t job.Trainer, a *algorithms.Algorithm) trainer.Schedule {
 
 // checkWeights refuses a way of moving weights that this machine lacks something for.
 func checkWeights(j *job.Job) error {
+	if j.Engine.Kind == "vllm" && j.Engine.Weights == "ipc" && (j.Device == "cpu" || cgo.CUDADevices() == 0) {
+		return j.Fail("engine.weights", "ipc: servers open the memory of the trainer's card, and the trainer is on the CPU; use transfer, gloo or disk")
+	}
 	if j.Engine.Kind != "vllm" || j.Engine.Weights != "nccl" {
 		return nil
 	}

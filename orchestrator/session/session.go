@@ -10,6 +10,7 @@ import (
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/internal/forms"
 	"github.com/agentfly/agentfly/internal/pool"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -205,6 +206,12 @@ func (s *Session) openGuests(ctx context.Context) (err error) {
 	}
 	o := gatewayOf(s.Job, &s.Sampler, s.formats)
 	o.Encode, o.Warn = s.Policy.Tokenizer.Encode, s.Notes.Note
+	if s.Job.Agent.Forms == "held" {
+		if !o.Engine.Capabilities().Constraints {
+			return s.Job.Fail("agent.forms", "held: the engine does not constrain decoding; use engine: {kind: local}, or forms: free")
+		}
+		o.Forms = forms.New(s.Policy.Tokenizer, s.Policy.Config.VocabSize, s.Sampler.Sampling.StopIDs)
+	}
 	if s.Guests, err = openGuests(ctx, s.Job, o, s.resources.Sandbox, s.Hold); err != nil {
 		return err
 	}
@@ -213,7 +220,8 @@ func (s *Session) openGuests(ctx context.Context) (err error) {
 	return nil
 }
 
-// BeginAnew tells the sampler how a trajectory begins anew whose environment failed: drop forgets what was recorded of it.
+// BeginAnew tells the sampler how a trajectory begins anew whose environment failed: drop forgets what was recorded of it. Notes say which do, and
+// which go on after a process that ended.
 func (s *Session) BeginAnew(drop func(id string)) {
 	if s.Sampler.External != nil {
 		s.Sampler.External.Forget = drop
@@ -225,6 +233,17 @@ func (s *Session) BeginAnew(drop func(id string)) {
 		drop(id)
 		s.Notes.Note(fmt.Sprintf("trajectory %s begins anew: %s", id, job.Plain(why, "orchestrator: "+id+": ")))
 	}
+	s.Sampler.World.WentOn = func(id, how string) { s.Notes.Note(fmt.Sprintf("trajectory %s goes on: %s", id, how)) }
+}
+
+// adamW is the job's optimizer. On a CPU the moments lie in host memory as it is.
+func (s *Session) adamW() cgo.AdamWConfig {
+	t := s.Job.Trainer
+	c := cgo.AdamWConfig{Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay}
+	if t.Offload == "optimizer" && s.Policy.Device() != "cpu" {
+		c.Offload = cgo.OffloadChunk
+	}
+	return c
 }
 
 // Trainer makes the trainer whose writes to the parameters go through the engine's barrier, if there is one, with what the algorithm needs
@@ -234,7 +253,7 @@ func (s *Session) Trainer(a *algorithms.Algorithm, ranks *processes.Group, versi
 	t := s.Job.Trainer
 	c := trainer.Config{
 		Schedule: scheduleOf(t, a),
-		AdamW:    cgo.AdamWConfig{Beta1: t.Beta1, Beta2: t.Beta2, Eps: t.Eps, WeightDecay: t.WeightDecay},
+		AdamW:    s.adamW(),
 		ClipGrad: t.ClipGrad, Temperature: s.Job.Rollout.Temperature, MicroBatchTokens: t.MicroBatchTokens,
 		MaxLength: s.Policy.Config.MaxContext(), Checkpoint: t.Checkpointing,
 	}

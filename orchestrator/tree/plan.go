@@ -13,6 +13,7 @@ import (
 type Turn struct {
 	Entropy float64   // nats a token, the mean over the first tokens of its completion
 	NLL     []float64 // -log p of each of its sampled tokens; below 0 where no child may begin
+	Closed  bool      // no leaf forks off before it
 }
 
 // Leaf is a trajectory of a task's trees.

@@ -308,3 +308,16 @@ func TestPathsAreOrderedByNumber(t *testing.T) {
 	}
 	require.Equal(t, []string{"0.", "0.2", "0.2.0", "0.10", "1."}, got)
 }
+
+// No leaf forks off before a closed turn, by any rule that forks between turns; where all are closed, a tree is expanded before its first.
+func TestClosedTurnsDoNotBranch(t *testing.T) {
+	turns := []Turn{{}, {Closed: true}, {Entropy: 1}, {Closed: true}}
+	for seed := range uint64(200) {
+		r := Round{Number: 1, Leaves: []Leaf{{Turns: turns}}, Forks: []Fork{{Parent: -1}}, Seed: seeds(seed)}
+		require.Equal(t, []Fork{{Turn: 2}}, Entropy{Base: 1, Vocabulary: 50}.Forks(r))
+		require.Equal(t, []Fork{{Turn: 2}, {Turn: 2}}, StepRandom{Trees: 1, Nodes: 2, Rounds: 1}.Forks(r))
+		r.Leaves[0].Turns = turns[:2]
+		require.Empty(t, Entropy{Base: 1, Vocabulary: 50}.Forks(r))
+		require.Equal(t, []Fork{{Turn: 0}}, StepRandom{Trees: 1, Nodes: 1, Rounds: 1}.Forks(r))
+	}
+}

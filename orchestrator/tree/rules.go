@@ -36,7 +36,7 @@ func (e Entropy) Forks(r Round) []Fork {
 	for turn := 1; turn < last; turn++ {
 		for n := r.Fresh; n < len(r.Leaves); n++ {
 			l := r.Leaves[n]
-			if turn <= l.Forked && l.Branch != "" || turn >= len(l.Turns) || e.Depth > 0 && depth(l.Branch) >= e.Depth {
+			if turn <= l.Forked && l.Branch != "" || turn >= len(l.Turns) || l.Turns[turn].Closed || e.Depth > 0 && depth(l.Branch) >= e.Depth {
 				continue
 			}
 			seen := turn
@@ -130,7 +130,9 @@ func (r Round) points(index int) (points []point, leaves int) {
 			first = l.Forked + 1
 		}
 		for turn := first; turn < len(l.Turns); turn++ {
-			points = append(points, point{n, turn})
+			if !l.Turns[turn].Closed {
+				points = append(points, point{n, turn})
+			}
 		}
 	}
 	if len(points) == 0 && root >= 0 {

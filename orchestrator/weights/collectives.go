@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/vllm"
 )
 
@@ -113,6 +114,15 @@ type ncclSender struct{ group *cgo.NCCLGroup }
 
 func (s ncclSender) Send(ctx context.Context, chunk []byte) error {
 	return s.group.Broadcast(ctx, 0, chunk)
+}
+
+// SendPacked implements vllm.PackedGroup: the chunk goes from the device where it lies.
+func (s ncclSender) SendPacked(ctx context.Context, chunk engines.Packed) error {
+	p, ok := chunk.(packed)
+	if !ok {
+		return fmt.Errorf("nccl: %T is no buffer of the device", chunk)
+	}
+	return s.group.BroadcastStaging(ctx, 0, p.buffer, p.n)
 }
 
 func (s ncclSender) Close() error { return s.group.Close() }

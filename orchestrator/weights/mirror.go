@@ -2,6 +2,7 @@ package weights
 
 import (
 	"fmt"
+	"runtime"
 
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/modelfile"
@@ -23,6 +24,27 @@ func newMirror(from *cgo.Model) (*mirror, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// note says at the start of a run on device what decodes where, what that costs, and what to do about it.
+func (m *mirror) note(device string) string {
+	bytes := 0.0
+	for _, p := range m.model.Parameters() {
+		bytes += 4 * float64(p.Elements())
+	}
+	return fmt.Sprintf("training runs on %s; the local engine does not: it decodes on %d CPUs, from a float32 copy of the weights of %s that every update renews. "+
+		"Sampling on the GPU takes a vLLM server (engine.kind: vllm, docs/engines.md)", device, runtime.NumCPU(), size(bytes))
+}
+
+// size is a number of bytes in the unit that it is read best in.
+func size(bytes float64) string {
+	for _, unit := range []string{"bytes", "KiB", "MiB"} {
+		if bytes < 1024 {
+			return fmt.Sprintf("%.0f %s", bytes, unit)
+		}
+		bytes /= 1024
+	}
+	return fmt.Sprintf("%.1f GiB", bytes)
 }
 
 // renew copies the weights. The engine must not read them meanwhile.

@@ -34,6 +34,11 @@ func TestTheEnginesCopyFollowsThePolicy(t *testing.T) {
 	w.engine, err = local.New(w.mirror.model, local.Options{CacheTokens: 256, MaxSequences: 2, MaxModelLen: 64, Decoder: p.Tokenizer})
 	require.NoError(t, err)
 
+	note := w.mirror.note("cuda:0")
+	require.Regexp(t, `^training runs on cuda:0; the local engine does not: it decodes on \d+ CPUs, from a float32 copy of the weights of 295 KiB that every update renews\. `, note)
+	require.Contains(t, note, "engine.kind: vllm", "what to do")
+	require.NotContains(t, note, "\n")
+
 	name := p.Model.Parameters()[0].Name
 	same := func() bool {
 		want, err := p.Model.Parameter(name)

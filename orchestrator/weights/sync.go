@@ -32,6 +32,12 @@ type Config struct {
 	Report func(text string) // takes what happens while the run goes on; safe for concurrent use
 }
 
+// Lender is a trainer that gives its device's memory to the servers while they sample, and takes it back while they sleep.
+type Lender interface {
+	LendMemory(ctx context.Context) error
+	ReclaimMemory(ctx context.Context) error
+}
+
 // Sync opens the job's engine, moves the policy's weights to it, version by version, and closes it. The zero value has no engine. An
 // engine with SharedParameters reads the policy's own parameters, or the mirror's, and is only held still while they are written; any other
 // gets a checkpoint, with a probe that proves that it computes with it. Its methods are called by one goroutine at a time; what they return is
@@ -39,6 +45,7 @@ type Config struct {
 type Sync struct {
 	Run     string  // name of the run, which its weights have on servers; empty: Open makes one up
 	Seconds float64 // spent by Push since the caller set it to 0
+	Lender  Lender  // the trainer whose device the servers share where they sleep (engine.sleep); nil: it keeps its memory
 
 	c       Config
 	kinds   *engines.Registry // nil: this program's
@@ -48,7 +55,9 @@ type Sync struct {
 	folder  string     // of this process's checkpoints, removed by Close
 	current string     // folder inside it that the engine has, or nothing yet
 	probe   []int32
-	sleep   int // engine.sleep of the job
+	sleep   int      // engine.sleep of the job
+	types   []string // that the servers compute in
+	tensors *tensors // of the last update that went from the device; nil for none
 }
 
 // NewRun makes a name for a run of a job, which its weights have on servers and those of no other run.
@@ -112,7 +121,7 @@ func (s *Sync) Open(ctx context.Context, c Config) (err error) {
 			return err
 		}
 		model = s.mirror.model
-		s.c.Note("the local engine decodes on the CPU, with a copy of the weights that each update renews; training runs on " + s.c.Policy.Device())
+		s.c.Note(s.mirror.note(s.c.Policy.Device()))
 	}
 	engine, err := local.New(model, local.Options{
 		CacheTokens: e.CacheTokens, MaxSequences: e.MaxSequences, MaxModelLen: min(s.c.Policy.Config.MaxContext(), e.Holds()),
@@ -177,6 +186,9 @@ func (s *Sync) openVLLM(ctx context.Context) error {
 		return err
 	}
 	s.engine = engine
+	for _, server := range engine.Servers() {
+		s.types = append(s.types, server.DType)
+	}
 	for _, line := range strings.Split(engine.Summary(), "\n") {
 		s.c.Note("engine " + line)
 	}
@@ -185,52 +197,6 @@ func (s *Sync) openVLLM(ctx context.Context) error {
 
 // patienceAfterStart is the time for the weights and their proof.
 const patienceAfterStart = 5 * time.Minute
-
-// serveVLLM starts a server, which is started again when it ends by itself.
-func (s *Sync) serveVLLM(ctx context.Context) (err error) {
-	e := s.c.Job.Engine
-	initial := filepath.Join(s.folder, "initial")
-	save := s.c.Policy.SaveHF
-	if e.Weights == "lora" { // the adapter comes on top
-		save = s.c.Policy.SaveBase
-	}
-	if err := save(initial, modelfile.F32); err != nil {
-		return err
-	}
-	restarts := e.Serve.Restarts
-	if restarts == 0 {
-		restarts = -1
-	}
-	s.server, err = vllm.Keep(ctx, vllm.ServeOptions{
-		Command: s.command(e.Serve.Command), Model: initial, MaxModelLen: s.c.Policy.Config.MaxContext(), Args: e.Serve.Args,
-		DType: e.Serve.DType, CPU: s.c.Job.Device == "cpu", Timeout: job.Seconds(e.Serve.Timeout), Restarts: restarts, Sleep: e.Sleep > 0,
-		Folder: filepath.Join(s.folder, "vllm"), Backend: vllm.Way(e.Weights).ServerBackend(),
-		LoRARank: s.servedRank(), APIKey: e.APIKey,
-	}, s.c.Report)
-	return err
-}
-
-// servedRank is the rank that a server must allow, of those that vLLM takes; 0 leaves its default.
-func (s *Sync) servedRank() int {
-	c, ok := s.c.Policy.Model.Adapter()
-	if !ok {
-		return 0
-	}
-	for _, rank := range []int{8, 16, 32, 64, 128, 256, 320, 512} {
-		if c.Rank <= rank {
-			return rank
-		}
-	}
-	return c.Rank // vLLM says what it takes
-}
-
-// command is a name on PATH, or a path relative to the job file.
-func (s *Sync) command(name string) string {
-	if strings.ContainsRune(name, filepath.Separator) {
-		return s.c.Job.Resolve(name)
-	}
-	return name
-}
 
 // makeFolder makes the folder where the servers find checkpoints.
 func (s *Sync) makeFolder() error {
@@ -266,7 +232,7 @@ func (s *Sync) makeFolder() error {
 // probeTokens is the length of the sequence that proves an update.
 const probeTokens = 64
 
-// Rest gives the device's memory to the trainer, if the job shares it. Push wakes the engine again.
+// Rest gives the device's memory to the trainer, if the job shares it. Push gives it back and wakes the engine again.
 func (s *Sync) Rest(ctx context.Context) error {
 	sleeper, ok := s.engine.(engines.Sleeper)
 	if s.sleep == 0 || !ok {
@@ -275,7 +241,10 @@ func (s *Sync) Rest(ctx context.Context) error {
 	if s.server != nil {
 		s.server.Hold(true)
 	}
-	return sleeper.Sleep(ctx)
+	if err := sleeper.Sleep(ctx); err != nil || s.Lender == nil {
+		return err
+	}
+	return s.Lender.ReclaimMemory(ctx)
 }
 
 // Begin gives the engine the policy's weights before the first rollout. An engine that shares them needs the version alone.
@@ -338,32 +307,35 @@ func (s *Sync) Barrier(version *int32) func(context.Context, func(context.Contex
 func (s *Sync) Push(ctx context.Context, version int32) error {
 	defer watchdog.Enter(ctx, "weights", "version "+strconv.Itoa(int(version))).Leave()
 	start := time.Now()
-	next := filepath.Join(s.folder, "version-"+strconv.Itoa(int(version)))
-	save := func() error { return s.c.Policy.SaveHF(next, modelfile.F32) }
-	if s.c.Job.Engine.Weights == "lora" {
-		save = func() error { return s.c.Policy.SaveAdapter(next, "") }
-	}
-	if err := save(); err != nil {
+	w, err := s.weights(version)
+	if err != nil {
 		return err
 	}
 	var logprobs []float32
-	err := s.c.Worker.Do(ctx, func() (err error) {
+	err = s.c.Worker.Do(ctx, func() (err error) {
 		logprobs, _, err = trainer.LogprobsOf(s.c.Policy.Model, s.probe, 1)
 		return err
 	})
 	if err != nil {
 		return err
 	}
+	if s.sleep > 0 && s.Lender != nil { // before a server wakes, and before one that died is started again
+		if err := s.Lender.LendMemory(ctx); err != nil {
+			return err
+		}
+	}
 	if s.server != nil {
 		s.server.Hold(false)
 	}
-	err = s.engine.Update(ctx, engines.Weights{
-		Version: version, Path: next, Probe: &engines.Probe{TokenIDs: s.probe, Logprobs: logprobs, Tolerance: s.c.Job.Engine.Tolerance},
-	})
+	w.Probe = &engines.Probe{TokenIDs: s.probe, Logprobs: logprobs, Tolerance: s.tolerance()}
+	err = s.engine.Update(ctx, w)
+	if s.tensors != nil {
+		err = errors.Join(err, s.tensors.free())
+	}
 	if err != nil {
 		return err
 	}
-	old := s.current
+	old, next := s.current, w.Path
 	s.current = next
 	s.Seconds += time.Since(start).Seconds()
 	if old == "" || old == next {
@@ -373,6 +345,21 @@ func (s *Sync) Push(ctx context.Context, version int32) error {
 		return fmt.Errorf("orchestrator: old weights: %w", err)
 	}
 	return nil
+}
+
+// weights are the policy's as the engine takes them: in the memory of its device, or in a folder that is written now.
+func (s *Sync) weights(version int32) (w engines.Weights, err error) {
+	w.Version = version
+	if s.direct() {
+		s.tensors = newTensors(s.c.Policy.Model, s.wire(), s.c.Job.Engine.Weights == "ipc")
+		w.Tensors = s.tensors
+		return w, nil
+	}
+	w.Path = filepath.Join(s.folder, "version-"+strconv.Itoa(int(version)))
+	if s.c.Job.Engine.Weights == "lora" {
+		return w, s.c.Policy.SaveAdapter(w.Path, "")
+	}
+	return w, s.c.Policy.SaveHF(w.Path, modelfile.F32)
 }
 
 // keepLog copies the server's log into the run's folder, if the run got so far as to have one.
@@ -395,6 +382,9 @@ func (s *Sync) Close() error {
 	var errs []error
 	if s.engine != nil {
 		errs = append(errs, s.engine.Close())
+	}
+	if s.tensors != nil {
+		errs = append(errs, s.tensors.free())
 	}
 	if s.mirror != nil {
 		errs = append(errs, s.mirror.model.Close())

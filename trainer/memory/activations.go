@@ -53,7 +53,8 @@ func (a shape) tile() int64 {
 		if a.bytes != float {
 			n += a.V*a.D*float + 256*a.V*2
 		}
-		return n
+		rows := min(max(5<<26/a.V/256*256, 256), 8192) // of own kernels: the logits alone, which become their gradient
+		return max(n, min(a.T, rows)*a.V*float)
 	}
 	rows, columns := min(a.T, 4096), int64(256)
 	for 2*columns*rows <= 4<<20 {

@@ -26,6 +26,8 @@ type Setting struct {
 	Reference  bool               // a frozen policy, which is the base where there is an adapter
 	Teacher    *modelfile.Config  // of a distillation in this process; nil: none
 	Checkpoint bool               // each layer keeps its input alone
+	Offload    bool               // the optimizer's moments lie in host memory; on a CPU they do anyway
+	Shared     bool               // the device is a server's while it samples, so the trainer's memory goes to the host meanwhile
 	Tokens     int                // of the largest micro-batch
 	Longest    int                // tokens of its longest sequence
 	Ranks      int                // 1 or more
@@ -257,13 +259,44 @@ func (b *builder) model() {
 		b.add(Part{Name: "rounded copy", Bytes: 2 * rounded, Exact: true, How: fmt.Sprintf("%s parameters × 2 (bfloat16)", digits(rounded))})
 	}
 	b.add(Part{Name: "gradients", Bytes: float * trained, Exact: true, How: fmt.Sprintf("%s × 4 (float32)", digits(trained))})
-	b.add(Part{Name: "AdamW's moments", Bytes: 2 * float * share, Exact: true, How: fmt.Sprintf("%s × 8 (two of float32)%s", digits(trained), over)})
-	if s.CUDA {
-		b.add(Part{Name: "AdamW's step", Bytes: float * share, Exact: true, How: "the root of the second moment × 4", During: "step"})
-	} else if s.Ranks > 1 {
+	b.moments(share, fmt.Sprintf("%s × 8 (two of float32)%s", digits(trained), over))
+	if !s.CUDA && s.Ranks > 1 {
 		largest := slices.Max(s.parts())
 		b.add(Part{Name: "sums over the ranks", Bytes: 2 * float * largest, How: fmt.Sprintf("two at once, at most %s elements each × 4", digits(largest))})
 	}
+}
+
+// moments are the optimizer's: share elements of each of two.
+func (b *builder) moments(share int64, how string) {
+	s := b.s
+	p := Part{Name: "AdamW's moments", Bytes: 2 * float * share, Exact: true, How: how}
+	if !s.CUDA {
+		b.add(p)
+		return
+	}
+	// Each is one block of pinned memory, which libtorch's allocator rounds up to a power of two.
+	rounding := Part{Name: "AdamW's moments, rounded up", Place: Host, Bytes: 2 * (powerOfTwo(float*share) - float*share), How: "two blocks of pinned memory, each a power of two"}
+	if !s.Offload {
+		b.add(p)
+		if s.Shared {
+			b.add(Part{Name: "AdamW's moments, lent", Bytes: p.Bytes, Exact: true, How: how + ", while a server has the device", Place: Host})
+			b.add(rounding)
+		}
+		return
+	}
+	p.Place = Host
+	b.add(p)
+	b.add(rounding)
+	b.add(Part{Name: "AdamW's step", Bytes: 2 * float * min(share, cgo.OffloadChunk), Exact: true, How: "a chunk of both moments × 4", During: "step"})
+}
+
+// powerOfTwo is the smallest that is n or more.
+func powerOfTwo(n int64) int64 {
+	p := int64(1)
+	for p < n {
+		p *= 2
+	}
+	return p
 }
 
 // frozen is the models that nothing trains.

@@ -39,13 +39,42 @@ func TestBytesOfSevenBillion(t *testing.T) {
 	require.Equal(t, int64(2*n), part(t, p, "rounded copy").Bytes)
 	require.Equal(t, int64(4*n), part(t, p, "gradients").Bytes)
 	require.Equal(t, int64(8*n), part(t, p, "AdamW's moments").Bytes)
-	require.Equal(t, int64(22*n), p.Rank0[Device].Exact, "18 bytes a parameter, and 4 in the optimizer's step")
+	require.Equal(t, int64(18*n), p.Rank0[Device].Exact, "18 bytes a parameter, and none in the optimizer's step")
 	require.Greater(t, p.Rank0[Device].Most, int64(18*n))
 	require.Zero(t, p.Rank0[Host].Most)
 
 	s.Ranks = 4
 	require.Equal(t, int64(2*n), part(t, Of(s), "AdamW's moments").Bytes)
 	require.Equal(t, Of(s).Rank0[Device], Of(s).Machine(Device, s), "each rank has a device")
+}
+
+// Full fine-tuning of 7B on one card of 140 GB: with the moments in host memory.
+func TestSevenBillionFitsOneCard(t *testing.T) {
+	s := Setting{Model: seven(), BFloat16: true, Tokens: 4096, Longest: 2048, Ranks: 1, CUDA: true}
+	require.Greater(t, Of(s).Rank0[Device].Most, int64(140e9))
+	var advice []string
+	for _, r := range Remedies(s, Device) {
+		advice = append(advice, r.Change)
+	}
+	require.Contains(t, advice, "trainer.offload=optimizer")
+	s.Offload = true
+	p := Of(s)
+	n := count(s.Model)
+	require.Equal(t, 10*n, p.Rank0[Device].Exact-part(t, p, "AdamW's step").Bytes, "weights, rounded copy, gradients")
+	require.Equal(t, int64(2*4*cgo.OffloadChunk), part(t, p, "AdamW's step").Bytes)
+	require.Less(t, p.Rank0[Device].Most, int64(140e9))
+	require.Equal(t, Host, part(t, p, "AdamW's moments").Place)
+	require.Equal(t, 8*n, p.Rank0[Host].Exact)
+	require.Equal(t, int64(2*32<<30), p.Rank0[Host].Most, "pinned blocks are powers of two")
+	for _, r := range Remedies(s, Device) {
+		require.NotContains(t, r.Change, "offload")
+	}
+	s.Offload, s.Shared = false, true
+	require.Equal(t, 8*n, part(t, Of(s), "AdamW's moments, lent").Bytes)
+	s.CUDA = false
+	require.Equal(t, Of(Setting{Model: seven(), BFloat16: true, Tokens: 4096, Longest: 2048, Ranks: 1}), Of(s), "a CPU has one memory")
+	s.Offload = true
+	require.Equal(t, Of(Setting{Model: seven(), BFloat16: true, Tokens: 4096, Longest: 2048, Ranks: 1}), Of(s))
 }
 
 func TestAdapterOfFourteenBillion(t *testing.T) {

@@ -42,6 +42,9 @@ func Remedies(s Setting, place string) (out []Remedy) {
 	if s.Ranks > 1 && s.BFloat16 && s.Sharding != cgo.FSDP {
 		try("trainer.shard=fsdp", "no GPU has run it", func(c *Setting) { c.Sharding = cgo.FSDP })
 	}
+	if s.CUDA && !s.Offload && place == Device {
+		try("trainer.offload=optimizer", "the optimizer's step waits for copies from and to host memory", func(c *Setting) { c.Offload = true })
+	}
 	if half := max(s.Tokens/2, s.Longest); half < s.Tokens {
 		try(fmt.Sprintf("trainer.micro_batch_tokens=%d", half), "more forwards of fewer tokens", func(c *Setting) { c.Tokens = half })
 	}

@@ -31,6 +31,7 @@ type Size struct {
 	Only   int // steps that have trajectories, the last ones; 0: all
 	Seed   uint64
 	Shift  float64 // is added to the chance of success
+	Breaks int     // step from which on the calculator breaks in most calls, so that the answers are wrong; 0: it does not
 }
 
 // Words are the tokens of made runs.
@@ -94,6 +95,7 @@ func Run(ctx context.Context, dir string, size Size, words *Words) error {
 func Step(ctx context.Context, db *store.Store, size Size, words *Words, step int) error {
 	r := rand.New(rand.NewPCG(size.Seed, uint64(step)))
 	var updates []store.Update
+	sum, paid := 0.0, 0
 	if size.Only == 0 || step >= size.Steps-size.Only {
 		var all []store.Admission
 		var refs []store.GroupRef
@@ -108,8 +110,12 @@ func Step(ctx context.Context, db *store.Store, size Size, words *Words, step in
 		errs := make([]error, size.Groups*size.Each)
 		for g, a := range all {
 			for k := range size.Each {
-				t := rollout(r, a, k, size.Shift, words)
+				t := rollout(r, a, k, size.Shift, size.Breaks > 0 && step >= size.Breaks, words)
+				sum, paid = count(sum, paid, t)
 				updates = append(updates, update(r, t))
+				if size.Breaks > 0 && step == size.Breaks {
+					differ(&updates[len(updates)-1], t, words)
+				}
 				w.Go(func() { errs[g*size.Each+k] = db.AddTrajectory(ctx, store.Train, a.Task, t) })
 			}
 		}
@@ -129,7 +135,29 @@ func Step(ctx context.Context, db *store.Store, size Size, words *Words, step in
 			return err
 		}
 	}
-	return db.AddStep(ctx, step, metrics(r, step, size.Shift), updates)
+	m := metrics(r, step, size.Shift)
+	if size.Breaks > 0 && paid > 0 {
+		m["reward/mean"] = sum / float64(paid)
+	}
+	return db.AddStep(ctx, step, m, updates)
+}
+
+// count adds the reward of a trajectory that has one.
+func count(sum float64, paid int, t *trajectory.Trajectory) (float64, int) {
+	if t.ErrOrigin != "" {
+		return sum, paid
+	}
+	return sum + t.Return(), paid + 1
+}
+
+// differ makes the trainer find the tool's name 2 nats less likely than the engine did.
+func differ(u *store.Update, t *trajectory.Trajectory, words *Words) {
+	s := t.Samples[0]
+	for i, on := range s.ResponseMask {
+		if on && words.Decode(s.TokenIDs[i:i+1]) == " calculator" {
+			u.OldLogprobs[i] = s.SamplingLogprobs[i] - 2
+		}
+	}
 }
 
 // success is the chance of an answer being right at a step.
@@ -146,7 +174,7 @@ func task(n int) trajectory.Task {
 }
 
 // rollout makes a trajectory: a call of a tool, and an answer.
-func rollout(r *rand.Rand, a store.Admission, k int, shift float64, words *Words) *trajectory.Trajectory {
+func rollout(r *rand.Rand, a store.Admission, k int, shift float64, breaks bool, words *Words) *trajectory.Trajectory {
 	t := &trajectory.Trajectory{
 		ID: store.ID(store.Train, a.Step, a.Group, k), TaskID: a.Task.ID, Group: a.Group, Index: k, Step: a.Step, StopReason: trajectory.StopAnswer,
 		Started: time.Unix(1795000000+int64(a.Step)*60, 0), Seconds: 0.4 + r.ExpFloat64(), RewardParts: map[string]float64{},
@@ -159,6 +187,9 @@ func rollout(r *rand.Rand, a store.Admission, k int, shift float64, words *Words
 	call := trajectory.ToolCall{ID: "c0", Name: []string{"calculator", "calculator", "calculator", "search"}[r.IntN(4)], Arguments: json.RawMessage(fmt.Sprintf(`{"expression": "%v * %v"}`, a.Task.Fields["a"], a.Task.Fields["b"]))}
 	result := trajectory.ToolResult{Call: call, Observation: answer, Duration: time.Duration(1e6 * (1 + 5*r.ExpFloat64()))}
 	switch f := r.Float64(); {
+	case breaks && call.Name == "calculator" && f < 0.7:
+		result.Fail(trajectory.CauseBroken, "Error: the calculator's process ended (signal: killed)")
+		right = false
 	case call.Name == "search" && f < 0.5:
 		result.Fail(trajectory.CauseBroken, "Error: search did not answer within 20 s")
 	case call.Name == "search":

@@ -7,6 +7,10 @@ Shared memory: init_info is {}, update_info {"file": PATH, "size": BYTES, "tenso
 tensors lie in the file little-endian and row-major. A file of another size is refused, because tensors cut off would load
 as noise.
 
+Memory of the trainer's card: init_info is {}, update_info {"names", "dtype_names", "shapes", "memory": HANDLE}, one for each chunk,
+whose tensors lie back to back in it. HANDLE is a CUipcMemHandle in base64. The trainer writes the next chunk there once this one
+was answered, so it is copied first.
+
 Gloo: init_info is {"master_address", "master_port", "rank_offset", "world_size", "packed_buffer_size_bytes", "timeout"},
 update_info {"names", "dtype_names", "shapes"}, as vLLM's own NCCL engine has them, and the chunks are cut alike. The trainer
 is rank 0 and serves the store. A chunk is two broadcasts: its size (8 bytes, little-endian), then its bytes. Keys of the
@@ -14,6 +18,8 @@ store: agentfly/state/RANK says "BEAT ENTERED KIND OPERATION\nTEXT" and changes 
 KIND f and TEXT say why this rank failed. Gloo's own keys are under agentfly/gloo.
 """
 
+import base64
+import ctypes
 import hmac
 import mmap
 import os
@@ -61,6 +67,7 @@ class UpdateInfo(WeightTransferUpdateInfo):
     names: list = field(default_factory=list)
     dtype_names: list = field(default_factory=list)
     shapes: list = field(default_factory=list)
+    memory: str = ""
 
 
 class GlooGroup:
@@ -125,6 +132,27 @@ class GlooGroup:
         self.group = None
 
 
+class DeviceMemory:
+    """Memory of another process on this worker's card, as long as it is open."""
+
+    def __init__(self, handle, size):
+        from vllm.distributed.device_communicators.cuda_wrapper import CudaRTLibrary, cudaIpcMemHandle_t
+
+        self.runtime = CudaRTLibrary()
+        padded = handle.ljust(ctypes.sizeof(cudaIpcMemHandle_t), b"\0")
+        self.pointer = self.runtime.cudaIpcOpenMemHandle(cudaIpcMemHandle_t.from_buffer_copy(padded))
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (self.pointer.value, True), "version": 3}
+
+    def copy(self):
+        """Its bytes in memory of this process."""
+        data = torch.as_tensor(self, device="cuda").clone()
+        torch.cuda.synchronize()
+        return data
+
+    def close(self):
+        self.runtime.CUDART_CHECK(self.runtime.lib.cudaIpcCloseMemHandle(self.pointer))
+
+
 class AgentFlyEngine(WeightTransferEngine):
     init_info_cls, update_info_cls = InitInfo, UpdateInfo
     gloo = None
@@ -146,6 +174,9 @@ class AgentFlyEngine(WeightTransferEngine):
         self.receive_weights(self.parse_update_info(info))
 
     def receive_weights(self, info):
+        if info.memory:
+            self.model.load_weights(iter(self.from_memory(info)))
+            return
         if info.names:
             if self.gloo is None:
                 raise RuntimeError("no process group: /init_weight_transfer_engine comes first")
@@ -173,6 +204,17 @@ class AgentFlyEngine(WeightTransferEngine):
             if sum(sizes) > self.gloo.chunk or i == len(info.names) - 1:
                 yield unpack_tensor(self.gloo.receive(sum(sizes)), names, shapes, dtypes, sizes)
                 names, shapes, dtypes, sizes = [], [], [], []
+
+    @staticmethod
+    def from_memory(info):
+        dtypes = [getattr(torch, name) for name in info.dtype_names]
+        sizes = [torch.Size(shape).numel() * dtype.itemsize for shape, dtype in zip(info.shapes, dtypes, strict=True)]
+        memory = DeviceMemory(base64.b64decode(info.memory), sum(sizes))
+        try:
+            data = memory.copy()
+        finally:
+            memory.close()
+        return unpack_tensor(data, info.names, info.shapes, dtypes, sizes)
 
     @staticmethod
     def tensors(memory, entries):
@@ -223,7 +265,7 @@ class Extension:
     """Named on vLLM's command line: its methods become the workers', which /collective_rpc calls."""
 
     def agentfly_present(self):
-        return None
+        return {"dtype": str(self.model_config.dtype).removeprefix("torch.")}
 
     def agentfly_after_reload(self):
         repack_tied_head(self.model_runner.get_model())

@@ -1,15 +1,16 @@
-"""The package alone, in one process: episodes of the actions of BenchmarkPool. usage: bare.py WARM EPISODES ACTION... Prints seconds of EPISODES
-episodes behind WARM others, once with what a step needs (observation, score, end), and once with the package's own step (all possible actions too)."""
+"""The package alone, in one process: a line of standard input plays episodes of the actions of BenchmarkPool. usage: bare.py ACTION...; a line is
+"lean N", with what a step of ours needs (observation, score, end), or "own N", with the package's own step (all possible actions too). Each answer
+is the seconds of wall time and of processor time, this process's and Java's."""
 import os
 import sys
 import time
 
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-Xmx384m -XX:+UseSerialGC -XX:+UnlockExperimentalVMOptions -XX:hashCode=2")
 from scienceworld import ScienceWorldEnv
 
-warm, episodes, actions = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+actions = sys.argv[1:]
 env = ScienceWorldEnv(envStepLimit=1000)
 server = env.server
+ticks = os.sysconf("SC_CLK_TCK")
 
 
 def lean(i):
@@ -26,16 +27,18 @@ def own(i):
         env.step(a)
 
 
-for i in range(warm):
-    lean(i)
-begun = time.perf_counter()
-for i in range(episodes):
-    lean(i)
-took, few = time.perf_counter() - begun, max(1, episodes // 20)
-for i in range(3):
-    own(i)
-begun = time.perf_counter()
-for i in range(few):
-    own(i)
-print(took, (time.perf_counter() - begun) / few * episodes)
+def processor():
+    with open("/proc/%d/stat" % env._gateway.java_process.pid) as f:
+        user, system = f.read().rpartition(")")[2].split()[11:13]
+    return time.process_time() + (int(user) + int(system)) / ticks
+
+
+played = 0
+for line in sys.stdin:
+    kind, n = line.split()
+    begun, used = time.perf_counter(), processor()
+    for _ in range(int(n)):
+        {"lean": lean, "own": own}[kind](played)
+        played += 1
+    print(time.perf_counter() - begun, processor() - used, flush=True)
 env.close()

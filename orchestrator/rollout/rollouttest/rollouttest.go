@@ -130,6 +130,10 @@ func Timeless(t *trajectory.Trajectory) trajectory.Trajectory {
 	for i := range out.Turns {
 		turn := &out.Turns[i]
 		turn.EngineSeconds, turn.ToolSeconds = 0, 0
+		if turn.Incoming != nil {
+			in := *turn.Incoming
+			in.Created, turn.Incoming = 0, &in
+		}
 		turn.Results = append([]trajectory.ToolResult(nil), turn.Results...)
 		for k := range turn.Results {
 			turn.Results[k].Duration = 0

@@ -6,7 +6,7 @@ export type Run = { name: string; title: string; steps: number; reward: number |
 export type Evaluation = { name: string; step: number; reward: number | null; accuracy: number | null; loss?: number; tasks: number };
 // total counts the steps of the run, of which thinned curves show some.
 export type Curves = { steps: number[]; total: number; thinned: boolean; series: Record<string, (number | null)[]>; names: string[]; evaluations: Evaluation[]; state: State };
-export type Curve = { title: string; keys: string[]; means: string; worry: string };
+export type Curve = { title: string; keys: string[]; unit?: string; means: string; worry: string };
 export type Explained = { key: string; unit?: string; doc: string; when?: string; section: string };
 export type Entry = {
   id: string; phase: string; step: number; group: number; index: number; branch?: string; forked: number; forked_at?: number; task: string; reward: number | null; stop: string; origin?: string;

@@ -29,6 +29,9 @@ function banded(lines: Line[]): Line[] {
   return [line("highest", (v) => Math.max(...v)), line("lowest", (v) => Math.min(...v)), line("mean", (v) => v.reduce((a, b) => a + b, 0) / v.length)];
 }
 
+// tall is the height of a chart with the name of its axis, in pixels.
+const tall = 168;
+
 export function Chart({ title, lines, step, band, theme, onStep, onPoint }: Props) {
   const box = useRef<HTMLDivElement>(null), plot = useRef<uPlot | null>(null), mark = useRef(step), told = useRef(onStep), pointed = useRef(onPoint);
   mark.current = step;
@@ -41,9 +44,9 @@ export function Chart({ title, lines, step, band, theme, onStep, onPoint }: Prop
     const grid = { stroke: css("--line"), width: 1 }, axis = { stroke: css("--muted"), grid, ticks: { ...grid, size: 4 }, font: "11px system-ui, sans-serif" };
     const width = () => Math.max(160, el.clientWidth);
     const u = new uPlot({
-      width: width(), height: 150, legend: { show: false }, scales: { x: { time: false } }, padding: [6, 16, 0, 0],
+      width: width(), height: tall, legend: { show: false }, scales: { x: { time: false }, y: { range: (_, low, high) => (low === high ? [Math.min(0, low * 1.2), low === 0 ? 1 : Math.max(0, low * 1.2)] : uPlot.rangeNum(low, high, 0.1, true)) } }, padding: [6, 16, 0, 0],
       cursor: { sync: { key: "step" }, points: { size: 6 }, drag: { x: true, y: false } },
-      axes: [{ ...axis, size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] }, { ...axis, size: 52, values: (_, v) => v.map((x) => (Math.abs(x) >= 1e5 || (x !== 0 && Math.abs(x) < 1e-3) ? x.toExponential(0) : String(+x.toPrecision(4)))) }],
+      axes: [{ ...axis, label: "step", labelSize: 18, labelGap: 0, labelFont: axis.font, size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] }, { ...axis, size: 52, values: (_, v) => v.map((x) => (Math.abs(x) >= 1e5 || (x !== 0 && Math.abs(x) < 1e-3) ? x.toExponential(0) : String(+x.toPrecision(4)))) }],
       series: [{}, ...some.map((l, i): uPlot.Series => ({
         label: l.label, stroke: band && i < 2 ? "transparent" : colour(l.colour), width: 1.75, dash: l.dash ? [5, 4] : undefined, spanGaps: true,
         points: { show: l.points || l.x.length === 1 || undefined, size: 5, fill: colour(l.colour) },
@@ -66,7 +69,7 @@ export function Chart({ title, lines, step, band, theme, onStep, onPoint }: Prop
       },
     }, joined(some), el);
     u.over.addEventListener("click", () => { if (u.cursor.idx != null) told.current(u.data[0][u.cursor.idx]); });
-    const size = new ResizeObserver(() => u.setSize({ width: width(), height: 150 }));
+    const size = new ResizeObserver(() => u.setSize({ width: width(), height: tall }));
     size.observe(el);
     plot.current = u;
     return () => { size.disconnect(); u.destroy(); plot.current = null; };

@@ -128,7 +128,8 @@ export function Trajectories() {
       <label class="check"><input type="checkbox" id="f-here" checked={route.value.q.get("here") === "1"} onChange={(e) => set({ here: e.currentTarget.checked ? 1 : undefined })} /> only the slider’s step</label>
       <Field name="min" label="Reward from" type="number" /><Field name="max" label="to" type="number" />
       <Field name="task" label="Task" hint="id" />
-      <Choice name="tool" label="Tool" values={c.tool ?? []} /><Choice name="cause" label="Call failed by" values={c.cause ?? []} />
+      <Choice name="tool" label="Tool" values={c.tool ?? []} /><label>Calls <select id="f-failed_call" value={route.value.q.get("failed_call") ?? ""} onChange={(e) => set({ failed_call: e.currentTarget.value })}>{[["", "any"], ["1", "one failed"], ["0", "none failed"]].map(([v, name]) => <option key={v} value={v} selected={v === (route.value.q.get("failed_call") ?? "")}>{name}</option>)}</select></label>
+      <Choice name="cause" label="Call failed by" values={c.cause ?? []} />
       <Choice name="stop" label="Stop reason" values={c.stop ?? []} /><Choice name="origin" label="Error from" values={c.origin ?? []} />
       <Field name="stale" label="Staleness at least" type="number" />
       <button type="button" id="lowest" class="always" onClick={() => set({ sort: "reward", order: "up" })}>Lowest reward first</button>
@@ -148,7 +149,7 @@ export function Trajectories() {
           {last < rows.length && <tr class="gap" aria-hidden="true" style={{ height: (rows.length - last) * height + "px" }}><td /></tr>}
         </tbody>
       </table>
-      {list && !list.total && <p class="note">Nothing fits these filters.</p>}
+      {list && !list.total && <p class="note">{active.length ? "Nothing fits these filters. Clear some of them above." : state && state.trajectories === 0 ? "No trajectory has ended yet. They appear here as they end." : "Nothing fits these filters."}</p>}
     </div>
   </>;
 }

@@ -93,7 +93,7 @@ function Card({ c, all, band, exact }: { c: Curve; all: Record<string, Curves>; 
   const several = chosen.value.length > 1, s = point ?? step.value, left = several ? keys.filter((k) => some[0].key !== k && Object.values(all).some((x) => x.names.includes(k))) : [];
   const shown = some.slice(0, 8).map((l) => ({ l, ...at(l, s) })), same = shown.every((v) => v.x === shown[0].x);
   return <section class="card" aria-label={c.title}>
-    <h3>{c.title}</h3>
+    <h3>{c.title}{c.unit && c.unit !== c.title.toLowerCase() && <small> {c.unit}</small>}</h3>
     <Chart title={c.title} lines={some} step={step.value} band={band && several} theme={theme.value} onStep={(s) => go("overview", { ...Object.fromEntries([...route.value.q.keys()].map((k) => [k, route.value.q.getAll(k)])), step: s })} onPoint={setPoint} />
     <ul class="legend">{shown.map(({ l, x, y }) => <li key={l.label}>
       <Swatch n={l.colour} /> <span class="name">{clean(l.label)}</span> <b>{number(l.thinned && point === null ? exact[l.run]?.[l.key] : y)}</b>{!same && x > 0 && <span class="name"> at step {x}</span>}</li>)}
@@ -131,7 +131,7 @@ export function Overview() {
       <h2>{hits.length} {hits.length === 1 ? "metric" : "metrics"} with “{word}”{hits.length > mostCards && `, the first ${mostCards}`}</h2>
       <div class="cards">{hits.slice(0, mostCards).map((k) => {
         const m = about(k);
-        return <Card key={k} all={all} band={band} exact={exact} c={{ title: k, keys: [k], means: m ? `${m.doc[0].toUpperCase()}${m.doc.slice(1)}.${m.unit ? ` Unit: ${m.unit}.` : ""}` : "", worry: "" }} />;
+        return <Card key={k} all={all} band={band} exact={exact} c={{ title: k, keys: [k], unit: m?.unit, means: m ? `${m.doc[0].toUpperCase()}${m.doc.slice(1)}.` : "", worry: "" }} />;
       })}</div></>
       : <><h2 class="sr">Curves</h2><div class="cards">{glossary.value.curves.map((c) => <Card key={c.title} c={c} all={all} band={band} exact={exact} />)}</div></>}
   </>;

@@ -19,6 +19,7 @@ export function number(v: number | null | undefined, digits = 4): string {
 
 export function seconds(v: number | null | undefined): string {
   if (v === null || v === undefined) return "–";
+  if (v === 0) return "0 s";
   if (v < 0.001) return `${(v * 1e6).toFixed(0)} µs`;
   if (v < 1) return `${(v * 1000).toFixed(v < 0.01 ? 1 : 0)} ms`;
   if (v < 120) return `${v.toFixed(1)} s`;

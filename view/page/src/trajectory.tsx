@@ -51,7 +51,7 @@ export function One() {
     </nav>
     {!against && <Tree t={t} link={(id) => href("trajectory", { id, colour: q.get("colour") ?? undefined, show: show === "both" ? undefined : show })} />}
     {!beside && !against && <Graph t={t} sample={t.samples[k] ? k : 0} />}
-    {against ? <div class="beside" tabIndex={0} role="region" aria-label="the task at two steps">{[e.id, against].map((id) => <Sibling key={id} id={id} />)}</div>
+    {against ? <Against t={t} id={against} />
       : beside ? <div class="beside" tabIndex={0} role="region" aria-label="the group side by side">{t.siblings.slice(0, 16).map((o) => <Sibling key={o.id} id={o.id} />)}</div> : <div class={show === "both" ? "both" : ""}>
       {show !== "tokens" && <section aria-labelledby="said"><h3 id="said">Conversation</h3><Conversation t={t} /></section>}
       {show !== "conversation" && s && <section aria-labelledby="toks"><h3 id="toks">Tokens</h3>
@@ -62,11 +62,28 @@ export function One() {
   </>;
 }
 
+// Against shows a trajectory beside one of the same task at another step, and marks what differs.
+function Against({ t, id }: { t: Trajectory; id: string }) {
+  const [o, error] = useTrajectory(id);
+  const turn = o ? Array.from({ length: Math.max(t.turns.length, o.turns.length) }, (_, i) => i).find((i) => !alike(t.turns[i], o.turns[i])) : undefined;
+  return <>{o && <p class="note" id="differs" role="status">{turn === undefined ? "Their turns are the same." : `They differ from turn ${turn + 1} on. What differs is marked.`}</p>}
+    <div class="beside" tabIndex={0} role="region" aria-label="the task at two steps"><Column id={t.entry.id} t={t} other={o} error="" /><Column id={id} t={o} other={t} error={error} /></div></>;
+}
+
+// alike tells whether two turns say and hear the same.
+function alike(a?: Turn, b?: Turn): boolean {
+  return !!a && !!b && a.completion === b.completion && a.calls.length === b.calls.length && a.calls.every((c, i) => c.tool === b.calls[i].tool && c.observation === b.calls[i].observation && c.cause === b.calls[i].cause);
+}
+
 function Sibling({ id }: { id: string }) {
   const [t, error] = useTrajectory(id);
+  return <Column id={id} t={t} error={error} />;
+}
+
+function Column({ id, t, other, error }: { id: string; t?: Trajectory; other?: Trajectory; error: string }) {
   return <article aria-label={id}><h3><a href={href("trajectory", { id })}>{clean(id)}</a></h3>
     {error && <p class="note">{error}</p>}
-    {t && <><p class="note">{t.entry.phase === "train" ? `step ${t.entry.step + 1}` : clean(phase(t.entry.phase))}, reward <b>{number(t.entry.reward)}</b>, {words(t.entry.stop)}, {count(t.entry.turns, "turn")}, {count(t.entry.tokens, "token")}, tool calls {t.entry.calls}{t.entry.failed_calls > 0 && `, ${t.entry.failed_calls} failed`}</p><Conversation t={t} short /></>}</article>;
+    {t && <><p class="note">{t.entry.phase === "train" ? `step ${t.entry.step + 1}` : clean(phase(t.entry.phase))}, reward <b>{number(t.entry.reward)}</b>, {words(t.entry.stop)}, {count(t.entry.turns, "turn")}, {count(t.entry.tokens, "token")}, tool calls {t.entry.calls}{t.entry.failed_calls > 0 && `, ${t.entry.failed_calls} failed`}</p><Parts t={t} paid={t.turns.filter((x) => x.reward != null).length} /><Conversation t={t} other={other} short /></>}</article>;
 }
 
 function Parts({ t, paid }: { t: Trajectory; paid: number }) {
@@ -79,7 +96,17 @@ function Bubble({ role, children, facts }: { role: string; children: preact.Comp
   return <li class={`said ${/^(system|user|assistant|tool)$/.test(role) ? role : "other"}`}><div class="who"><b>{clean(role)}</b>{facts && <span> {facts}</span>}</div>{children}</li>;
 }
 
-const Text = ({ text }: { text: string }) => (text ? <pre class="text">{clean(text)}</pre> : <p class="none">empty</p>);
+// Text is what was said; with another text it marks what that one does not have, between what both begin and end with, by words.
+function Text({ text, other }: { text: string; other?: string }) {
+  if (!text) return <p class="none">empty</p>;
+  if (other === undefined || other === text) return <pre class="text">{clean(text)}</pre>;
+  const a = text.match(/\s+|[^\s]+/g) ?? [], b = other.match(/\s+|[^\s]+/g) ?? [], most = Math.min(a.length, b.length);
+  let from = 0, behind = 0;
+  while (from < most && a[from] === b[from]) from++;
+  while (behind < most - from && a[a.length - 1 - behind] === b[b.length - 1 - behind]) behind++;
+  const to = a.length - behind;
+  return <pre class="text">{clean(a.slice(0, from).join(""))}<mark>{clean(a.slice(from, to).join(""))}</mark>{clean(a.slice(to).join(""))}</pre>;
+}
 
 function Shown({ p }: { p: Part }) {
   if (p.type === "image") {
@@ -95,9 +122,9 @@ function Said({ m }: { m: Message }) {
 // long folds what would fill the screen.
 const long = 3000;
 
-function Observation({ c, short }: { c: Call; short?: boolean }) {
+function Observation({ c, other, short }: { c: Call; other?: Call; short?: boolean }) {
   const facts = [seconds(c.seconds), c.cached && "from the cache", c.retries && count(c.retries, "retry", "retries"), c.terminal && "ended the trajectory"].filter(Boolean).join(", ");
-  const text = c.observation.length > long ? <details open={!short}><summary>{c.observation.length} characters</summary><Text text={c.observation} /></details> : <Text text={c.observation} />;
+  const text = c.observation.length > long ? <details open={!short}><summary>{c.observation.length} characters</summary><Text text={c.observation} other={other?.observation} /></details> : <Text text={c.observation} other={other?.observation} />;
   return <Bubble role="tool" facts={`${clean(c.tool) || "a call that could not be read"}, ${facts}`}>
     <p class="call"><code>{clean(c.arguments)}</code></p>
     {c.cause && <p class="cause">failed: {words(clean(c.cause))}{c.failure && `, by the ${c.failure}`}</p>}
@@ -108,22 +135,25 @@ function Observation({ c, short }: { c: Call; short?: boolean }) {
   </Bubble>;
 }
 
-function Completion({ n, x, t }: { n: number; x: Turn; t: Trajectory }) {
+function Completion({ n, x, t, other }: { n: number; x: Turn; t: Trajectory; other?: Turn }) {
   const facts = [`turn ${n + 1}`, x.role && clean(x.role), count(x.end - x.start, "token"), seconds(x.engine_seconds), x.finish === "length" ? "cut by a token limit" : words(x.finish), x.cached > 0 && `${x.cached} prompt tokens cached`, x.reward != null && `paid ${number(x.reward)}`,
     x.entropy && `entropy ${number(x.entropy, 2)}`, t.samples.length > 1 && `sample ${x.sample}`, x.after !== n - 1 && (x.after < 0 ? "begins at the prompt" : `goes on from turn ${x.after + 1}`), ...(x.begun ?? []).map((b, i) => `${i ? "then " : ""}its first ${b.end} tokens sampled by ${clean(b.by)}`), x.shared && x.shared !== t.entry.id && `${x.begun ? "the rest " : ""}sampled by ${clean(x.shared)}`].filter(Boolean).join(", ");
-  return <Bubble role="assistant" facts={facts}><Text text={x.completion} />
+  return <Bubble role="assistant" facts={facts}><Text text={x.completion} other={other?.completion} />
     {x.parse_errors > 0 && <p class="cause">{count(x.parse_errors, "call")} could not be read</p>}
     {x.answer !== undefined && <p class="answer">final answer: <b>{clean(x.answer)}</b></p>}</Bubble>;
 }
 
-function Conversation({ t, short }: { t: Trajectory; short?: boolean }) {
+// nothing is what a turn is held against that the other trajectory does not have.
+const nothing = { completion: "", calls: [{ observation: "" }] } as unknown as Turn;
+
+function Conversation({ t, other, short }: { t: Trajectory; other?: Trajectory; short?: boolean }) {
   const fields = Object.entries(t.task ?? {});
   return <><ol class="talk">
     {t.prompt.map((m, i) => <Said key={`p${i}`} m={m} />)}
     {t.turns.map((x, i) => [
       x.messages !== undefined && <li class="said other" key={`m${i}`}><details><summary>what the agent sent for turn {i + 1}</summary><Text text={JSON.stringify(x.messages, null, 1)} /></details></li>,
-      <Completion key={`t${i}`} n={i} x={x} t={t} />,
-      ...x.calls.map((c, k) => <Observation key={`c${i}-${k}`} c={c} short={short} />),
+      <Completion key={`t${i}`} n={i} x={x} t={t} other={other && (other.turns[i] ?? nothing)} />,
+      ...x.calls.map((c, k) => <Observation key={`c${i}-${k}`} c={c} other={other && (other.turns[i]?.calls[k] ?? nothing.calls[0])} short={short} />),
     ])}</ol>
     {fields.length > 0 && !short && <details class="fields"><summary>fields of the task</summary><Text text={fields.map(([k, v]) => `${k}: ${typeof v === "string" ? v : JSON.stringify(v)}`).join("\n")} /></details>}</>;
 }

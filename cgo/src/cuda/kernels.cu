@@ -1,0 +1,43 @@
+// The kernels by their names for cuModuleGetFunction; cuda_kernels.cc launches them, and beside each launch stands the
+// ATen expression that says the same. Suffixes: fp32 and bf16 are the type of rows, of the head's gradient.
+#include "head.h"
+#include "rows.h"
+
+AF_KERNEL(kHeadThreads)
+af_head_forward(const float* logits, const long long* target, float scale, int V, int whole, float* logprob,
+                float* entropy, float* lse) {
+  head_forward(logits, target, scale, V, whole, logprob, entropy, lse);
+}
+AF_KERNEL(kRowThreads) af_sum_parts(float* sum, const float* part, int parts, int n) { sum_parts(sum, part, parts, n); }
+
+#define AF_OF_TYPE(X, suffix)                                                                                          \
+  AF_KERNEL(kHeadThreads)                                                                                              \
+  af_head_backward_##suffix(float* logits, const long long* target, const float* lse, const float* entropy,            \
+                            const float* d_logprob, const float* d_entropy, float scale, int V, int whole) {           \
+    head_backward<X>(logits, target, lse, entropy, d_logprob, d_entropy, scale, V, whole);                             \
+  }                                                                                                                    \
+  AF_KERNEL(kRowThreads) af_swiglu_##suffix(X* act, const X* gate_up, int F, int whole) {                              \
+    swiglu(act, gate_up, F, whole);                                                                                    \
+  }                                                                                                                    \
+  AF_KERNEL(kRowThreads)                                                                                               \
+  af_swiglu_backward_##suffix(X* d_gate_up, X* act, const X* gate_up, const X* d_act, int F, int whole) {              \
+    swiglu_backward(d_gate_up, act, gate_up, d_act, F, whole);                                                         \
+  }                                                                                                                    \
+  AF_KERNEL(kRowThreads)                                                                                               \
+  af_rope_##suffix(X* x, const float* cos, const float* sin, int stride, int heads, int half, float sign, int whole) { \
+    rope(x, cos, sin, stride, heads, half, sign, whole);                                                               \
+  }                                                                                                                    \
+  AF_KERNEL(kRowThreads)                                                                                               \
+  af_rms_norm_##suffix(X* y, long long y_stride, float* rstd, const X* x, long long x_stride, const X* w, int n,       \
+                       float eps, int again, int whole) {                                                              \
+    rms_norm(y, y_stride, rstd, x, x_stride, w, n, eps, again, whole);                                                 \
+  }                                                                                                                    \
+  AF_KERNEL(kRowThreads)                                                                                               \
+  af_rms_norm_backward_##suffix(X* dx, long long dx_stride, float* part, const X* dy, long long dy_stride, const X* x, \
+                                long long x_stride, const X* w, const float* rstd, int rows, int heads, int n,         \
+                                int whole) {                                                                           \
+    rms_norm_backward(dx, dx_stride, part, dy, dy_stride, x, x_stride, w, rstd, rows, heads, n, whole);                \
+  }
+
+AF_OF_TYPE(float, fp32)
+AF_OF_TYPE(bf16, bf16)

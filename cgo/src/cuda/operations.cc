@@ -1,0 +1,98 @@
+// One operation of the training path on numbers of the caller's: tests hold kernels against ATen's expressions with it.
+#include <ATen/core/grad_mode.h>
+
+#include <string>
+
+#include "../train.h"
+#include "scripted.h"
+
+namespace af {
+namespace {
+
+constexpr int64_t kMargin = 32;     // elements before and behind a tensor
+constexpr double kUntouched = 777;  // what they hold
+
+// The caller's buffers as tensors of the CPU, each between margins, which no operation may touch.
+class Buffers {
+ public:
+  Buffers(float* const* data, const int64_t* sizes, int count, int64_t shift)
+      : data_(data), sizes_(sizes), tensors_(count), margins_(count), shift_(shift) {}
+
+  const at::Tensor& operator()(int i, at::ScalarType type) {
+    const int64_t rows = sizes_[2 * i], columns = sizes_[2 * i + 1], n = rows * columns;
+    margins_.at(i) = at::full({n + 2 * kMargin + shift_}, kUntouched, type);
+    tensors_[i] = margins_[i].narrow(0, kMargin + shift_, n).view({rows, columns});
+    return tensors_[i].copy_(at::from_blob(data_[i], {rows, columns}, at::kFloat));
+  }
+
+  void back() const {
+    for (size_t i = 0; i < tensors_.size(); i++) {
+      if (!tensors_[i].defined()) continue;
+      const at::Tensor& t = tensors_[i];
+      at::from_blob(data_[i], t.sizes(), at::kFloat).copy_(t);
+      const int64_t before = kMargin + shift_, n = t.numel();
+      const at::Tensor margins =
+          at::cat({margins_[i].narrow(0, 0, before), margins_[i].narrow(0, before + n, kMargin)});
+      if (!at::full_like(margins, kUntouched).equal(margins))
+        throw std::runtime_error("the memory around buffer " + std::to_string(i) + " was written to");
+    }
+  }
+
+ private:
+  float* const* data_;
+  const int64_t* sizes_;
+  std::vector<at::Tensor> tensors_, margins_;
+  int64_t shift_;
+};
+
+at::Tensor as_heads(const at::Tensor& x, int64_t heads) { return x.unflatten(1, {heads, -1}); }
+
+void run(const std::string& what, af_model& m, at::ScalarType type, Buffers& b, int64_t heads, double number) {
+  const at::ScalarType f = at::kFloat;
+  if (what == "rms_norm") {
+    const at::Tensor x = as_heads(b(0, type), heads), w = b(1, type).view({-1});
+    rms_norm(m, x, w, as_heads(b(2, type), heads), b(3, f));
+    rms_norm_again(m, x, w, as_heads(b(4, type), heads), b(5, f));
+  } else if (what == "rms_norm_backward") {
+    rms_norm_backward(m, as_heads(b(0, type), heads), b(1, f).view({-1}), as_heads(b(2, type), heads),
+                      as_heads(b(3, type), heads), b(4, type).view({-1}), b(5, f));
+  } else if (what == "rope") {
+    Plan plan;
+    const at::Tensor& x = b(0, type);
+    plan.T = x.size(0), plan.cos_T = b(1, f), plan.sin_T = b(2, f);
+    m.config.head_dim = 2 * plan.cos_T.size(1);
+    rope(m, plan, x, heads, static_cast<int>(number));
+  } else if (what == "swiglu") {
+    swiglu(m, b(0, type), b(1, type));
+  } else if (what == "swiglu_backward") {
+    swiglu_backward(m, b(0, type), b(1, type), b(2, type), b(3, type));
+  } else if (what == "head") {
+    Plan plan;
+    const at::Tensor hidden = b(0, type), weight = b(1, type);
+    plan.N = hidden.size(0), plan.logit_scale = 1 / number, plan.row_target_N = b(2, f).view({-1}).to(at::kLong);
+    const HeadResult r = head(m, weight, plan, hidden);
+    b(5, f).copy_(r.logprob_N.unsqueeze(1)), b(6, f).copy_(r.entropy_N.unsqueeze(1)),
+        b(7, f).copy_(r.lse_N.unsqueeze(1));
+    m.grad.head_VD = b(9, f);
+    b(8, f).copy_(head_backward(m, weight, plan, hidden, r, b(3, f).view({-1}), b(4, f).view({-1})));
+  } else {
+    throw InputError("there is no operation " + what);
+  }
+}
+
+}  // namespace
+}  // namespace af
+
+extern "C" af_error* af_cuda_operation(const char* operation, int dtype, float* const* buffers, const int64_t* sizes,
+                                       int count, int64_t shift, int64_t heads, double number) {
+  return af::guard([&] {
+    at::NoGradGuard mode;
+    auto m = std::make_shared<af_model>();
+    m->path = af::Path::kSegments;
+    m->dtype = dtype == AF_BF16 ? at::kBFloat16 : at::kFloat;
+    m->config.rms_norm_eps = 1e-6;
+    af::Buffers b(buffers, sizes, count, shift);
+    af::run(operation, *m, m->dtype, b, heads, number);
+    b.back();
+  });
+}

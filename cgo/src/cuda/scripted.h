@@ -1,0 +1,29 @@
+/* For the tests of this library: what lets the path of CUDA run on the CPU. */
+#ifndef AF_CUDA_SCRIPTED_H
+#define AF_CUDA_SCRIPTED_H
+#include "../../af.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* From now on tensors of the CPU are computed on as those of a CUDA device are: kernels are launched through driver, a
+   library in place of libcuda.so.1, from the file image in place of the carried one, and stand_ins is loaded, a library
+   that gives the CPU the operators that only CUDA has. "" leaves one out. All three null: as before. */
+af_error *af_cuda_scripted(const char *driver, const char *image, const char *stand_ins);
+
+/* Runs an operation of train.h on the CPU by the path of other devices, in dtype. Buffer i has sizes[2i] rows of
+   sizes[2i + 1] numbers, is read, and holds afterwards what the operation left; operations.cc has the buffers of each.
+   Tensors begin shift elements behind a boundary of 16 bytes. Nothing is kept. */
+af_error *af_cuda_operation(const char *operation, int dtype, float *const *buffers, const int64_t *sizes, int count,
+                            int64_t shift, int64_t heads, double number);
+
+/* Counts what a forward and backward over b (logprobs of every row, gradients of every parameter) asks of a device that
+   scripted CUDA stands for, on tensors without numbers: writes to file a line for each operator of libtorch, with its
+   calls, bytes read and written, and floating-point operations of matrix products. Own kernels are in the driver's log,
+   which begins anew. */
+af_error *af_cuda_counts(const af_model_config *c, int dtype, const af_batch *b, int checkpoint, const char *file);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

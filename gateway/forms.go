@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/dialects"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/internal/forms"
+	"github.com/agentfly/agentfly/tools"
+)
+
+// unappliedHeader names, in a reply, the parameters of its request that asked for a form and were not applied.
+const unappliedHeader = "X-Agentfly-Unapplied"
+
+// formsAsked are the parameters of a request that ask for a form of the reply.
+func formsAsked(q *dialects.Request) []string {
+	var out []string
+	if q.Format != nil {
+		out = append(out, "response_format")
+	}
+	if q.Choice.Mode == dialects.ChoiceRequired || q.Choice.Mode == dialects.ChoiceNamed {
+		out = append(out, "tool_choice")
+	}
+	if s, err := structuredOf(q); err != nil || s.Asked() {
+		out = append(out, "structured_outputs")
+	}
+	return out
+}
+
+// structuredOf reads vLLM's structured_outputs, which no dialect has.
+func structuredOf(q *dialects.Request) (forms.Structured, error) {
+	var vllm struct {
+		Form forms.Structured `json:"structured_outputs"`
+	}
+	if err := json.Unmarshal(q.Asked, &vllm); err != nil {
+		return vllm.Form, &dialects.Error{Status: http.StatusBadRequest, Param: "structured_outputs", Message: fmt.Sprintf("structured_outputs: %v", err)}
+	}
+	return vllm.Form, nil
+}
+
+// formOf is what the reply to a request is held to; nil: it is free.
+func formOf(gate Options, q asked, p prompt) (engines.Constraint, error) {
+	if gate.Forms == nil || formsAsked(q.Request) == nil {
+		return nil, nil
+	}
+	w := forms.Wanted{Schema: q.Format, Choice: q.Choice, OneCall: !q.Parallel}
+	var err error
+	if w.Structured, err = structuredOf(q.Request); err != nil {
+		return nil, err
+	}
+	var form *forms.Form
+	if q.Messages == nil {
+		form, err = w.Text()
+	} else {
+		format := p.format
+		if q.Choice.Mode == dialects.ChoiceNamed { // the others may not be called
+			if format, err = formatOfOne(gate, q); err != nil {
+				return nil, err
+			}
+		}
+		form, err = gate.Forms.Reply(w, format, agents.OpensThought(p.text))
+	}
+	if form == nil || err != nil {
+		return nil, err
+	}
+	return gate.Forms.Compile(form)
+}
+
+// formatOfOne is the format of calls of the tool that a request's choice names.
+func formatOfOne(gate Options, q asked) (agents.Format, error) {
+	specs, err := specsOf(q.Tools)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range specs {
+		if s.Name == q.Choice.Name {
+			return gate.Format([]tools.Spec{s})
+		}
+	}
+	return nil, &dialects.Error{Status: http.StatusBadRequest, Param: "tool_choice", Message: "tool_choice names none of the tools"} // never: the dialect looked
+}

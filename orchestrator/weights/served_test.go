@@ -1,0 +1,60 @@
+package weights
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/engines/vllm"
+	"github.com/agentfly/agentfly/orchestrator/job"
+)
+
+func served(t *testing.T, trainer string, rank int, sets ...string) vllm.ServeOptions {
+	j, err := job.Load("../../examples/tiny_vllm.yaml", sets...)
+	require.NoError(t, err)
+	return serveOptions(j, trainer, rank)
+}
+
+// The server's device and type follow the trainer's unless the job says otherwise: bfloat16 on CUDA, where FlashAttention
+// takes no float32. It takes adapters where the job sends it some.
+func TestServeOptionsFollowTheJob(t *testing.T) {
+	for _, c := range []struct {
+		trainer string
+		sets    []string
+		cpu     bool
+		dtype   string
+		devices []int
+	}{
+		{"cpu", nil, true, "float32", nil},
+		{"cpu", []string{"model.dtype=bfloat16"}, true, "bfloat16", nil},
+		{"cuda", nil, false, "bfloat16", nil},
+		{"cuda:1", []string{"model.dtype=fp32"}, false, "float32", nil},
+		{"cuda", []string{"engine.serve.dtype=float16"}, false, "float16", nil},
+		{"cuda", []string{"engine.serve.device=cpu"}, true, "float32", nil},
+		{"cpu", []string{"engine.serve.device=cuda"}, false, "bfloat16", nil},
+		{"cuda", []string{"engine.serve.device=cuda:2,3"}, false, "bfloat16", []int{2, 3}},
+	} {
+		o := served(t, c.trainer, 0, c.sets...)
+		require.Equal(t, []any{c.cpu, c.dtype, c.devices}, []any{o.CPU, o.DType, o.Devices}, "%s %v", c.trainer, c.sets)
+	}
+	merged := served(t, "cpu", 20, "model.lora.rank=20")
+	require.Zero(t, merged.LoRARank, "adapters are merged into the weights that it gets")
+	require.Equal(t, 32, served(t, "cpu", 20, "model.lora.rank=20", "engine.weights=lora").LoRARank)
+	require.Equal(t, []string{"A=1", "B=2"}, served(t, "cpu", 0, "engine.serve.env={B: \"2\", A: \"1\"}").Env)
+	require.Equal(t, -1, served(t, "cpu", 0, "engine.serve.restarts=0").Restarts)
+	require.False(t, merged.Sleep)
+}
+
+func TestToleranceFollowsTheTypes(t *testing.T) {
+	require.Equal(t, 1e-3, vllm.Tolerance("auto", "float32", ""))
+	require.Equal(t, 2.0, vllm.Tolerance("bfloat16", "float32"))
+	require.Equal(t, 2.0, vllm.Tolerance("fp32", "float32", "float16"))
+	j, err := job.Load("../../examples/tiny.yaml")
+	require.NoError(t, err)
+	s := Sync{c: Config{Job: j}}
+	require.Equal(t, 1e-3, s.tolerance())
+	j.Model.DType = "bfloat16"
+	require.Equal(t, 2.0, s.tolerance())
+	j.Engine.Tolerance = 0.5
+	require.Equal(t, 0.5, s.tolerance())
+}
