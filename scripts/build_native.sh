@@ -35,11 +35,6 @@ esac
 identity="$kind $flags $(g++ --version | head -n 1) $torch $(cksum <"$torch/lib/libc10.so")"
 hash_of() { cat "$@" | sha256sum | cut -c1-16; }
 mkdir -p "$cache/obj"
-# Builds that begin at once would compile every file as often; the second one waits and finds what the first one made.
-if command -v flock >/dev/null; then
-  exec 9>"$cache/lock"
-  flock -n 9 || { echo "build: another build is at work; waiting for it" >&2; flock 9; }
-fi
 
 # key FILE FLAGS HEADERS...: the object's name
 jobs=$(mktemp) && trap 'rm -f "$jobs"' EXIT
@@ -48,7 +43,7 @@ add() { # add SOURCE FLAGS HEADERS...
   shift 2
   key=$( (printf '%s %s %s' "$identity" "$extra" "$(basename "$source")"; cat "$source" "$@") | sha256sum | cut -c1-20)
   object="$cache/obj/$(basename "$source" .cc)-$key.o"
-  test -f "$object" || printf '%s\n' "g++ $flags $extra $includes -c $source -o $object.tmp\$\$ && mv $object.tmp\$\$ $object" >>"$jobs"
+  test -f "$object" || printf '%s\n' "{ test -f $object || { g++ $flags $extra $includes -c $source -o $object.tmp\$\$ && mv $object.tmp\$\$ $object; }; }" >>"$jobs"
 }
 ours='' theirs=''
 # c10d: Gloo is in every libtorch, its headers are not. NCCL where libtorch has CUDA: a header that is not found is an
@@ -119,6 +114,11 @@ for f in "$gotorch"/cgotorch/*.cc; do
   theirs="$theirs $object"
 done
 if test -s "$jobs"; then
+  # Builds that begin at once would compile every file as often; the second one waits and finds what the first one made.
+  if command -v flock >/dev/null; then
+    exec 9>"$cache/lock"
+    flock -n 9 || { echo "build: another build is at work; waiting for it" >&2; flock 9; }
+  fi
   echo "build: compiling $(wc -l <"$jobs") C++ files ($kind)" >&2
   dot=: # on a terminal each file that is done is a dot
   if test -t 2 && test "${TERM:-dumb}" != dumb && test -z "${AGENTFLY_PLAIN:-}"; then dot='printf . >\&2'; fi
