@@ -380,7 +380,8 @@ func TestShardedSteps(t *testing.T) {
 					square += a[i] * a[i]
 					difference += (a[i] - b[i]) * (a[i] - b[i])
 				}
-				require.LessOrEqual(t, math.Sqrt(difference), 2e-6*math.Sqrt(square), name)
+				// Three steps of Adam over three layers: what is small is normalised, and its noise with it.
+				require.LessOrEqual(t, math.Sqrt(difference), 5e-6*math.Sqrt(square), name)
 			}
 		}
 	}

@@ -142,7 +142,7 @@ class Ranks : public Group {
 
   ~Ranks() override {
     watch_->stop();
-    if (broken_.empty()) return;
+    if (broken().empty()) return;
     // A thread of c10d may still be inside an operation; destroying its group would wait for it.
     new c10::intrusive_ptr<c10d::Backend>(gloo_);
     new c10::intrusive_ptr<c10d::Backend>(nccl_);
@@ -203,9 +203,7 @@ class Ranks : public Group {
   }
 
   void fail(const std::string& why) override {
-    if (!broken_.empty()) return;
-    broken_ = "this rank failed: " + first_line(why);
-    watch_->publish('f', why);
+    if (break_off("this rank failed: " + first_line(why))) watch_->publish('f', why);
   }
 
  private:
@@ -352,7 +350,7 @@ class Ranks : public Group {
   }
 
   void begin(const std::string& operation) {
-    if (!broken_.empty()) throw RankError(broken_);
+    check_whole();
     place_ = watch_->enter(operation);
   }
 
@@ -412,7 +410,7 @@ class Ranks : public Group {
   // Returns when done() is true; gives up when the deadline passes or another rank is gone.
   template <class F>
   void poll(int root, const Place& place, F&& done) {
-    if (!broken_.empty()) throw RankError(broken_);
+    check_whole();
     const auto start = Clock::now();
     auto look = start + watch_->interval();
     auto pause = std::chrono::microseconds(20);
@@ -440,14 +438,30 @@ class Ranks : public Group {
     return "the connection to another rank broke: " + what;
   }
 
+  // Threads that wait for a Pending read why the group is broken while another begins an operation.
+  std::string broken() const {
+    std::lock_guard<std::mutex> lock(broken_mutex_);
+    return broken_;
+  }
+  void check_whole() const {
+    if (const std::string why = broken(); !why.empty()) throw RankError(why);
+  }
+  // Whether this was the first reason, which is the one that stays.
+  bool break_off(const std::string& why) {
+    std::lock_guard<std::mutex> lock(broken_mutex_);
+    if (!broken_.empty()) return false;
+    broken_ = why;
+    return true;
+  }
   [[noreturn]] void give_up(const std::string& who) {
-    broken_ = who;
+    break_off(who);
     watch_->publish('d', who);
     throw RankError(who);
   }
 
   const int rank_, world_, device_;
   const Milliseconds timeout_;
+  mutable std::mutex broken_mutex_;
   std::string broken_;  // why no further call is possible; empty: none
   Place place_;         // of the collective that was begun last
   bool met_ = false;    // all ranks have been here since they connected

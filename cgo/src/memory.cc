@@ -1,9 +1,9 @@
-#include "exchange.h"
 #include "memory.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "exchange.h"
 #include "internal.h"
 
 namespace af {

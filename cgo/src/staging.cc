@@ -1,8 +1,8 @@
-#include "exchange.h"
 #include "staging.h"
 
 #include <cstring>
 
+#include "exchange.h"
 #include "memory.h"
 
 namespace af {
