@@ -31,7 +31,7 @@ var floors = [][]string{
 		"tools/calculator", "tools/corpus", "tools/http", "tools/mcp", "agents", "environments", "dialects",
 	},
 	{"environments/environmenttest", "environments/frozenlake", "environments/python", "environments/sokoban", "environments/voxel"},
-	{"internal/forms", "environments/alfworld", "environments/browser", "environments/reasoning", "environments/scienceworld", "environments/textworld", "environments/textworldexpress"},
+	{"dialects/forms", "environments/alfworld", "environments/browser", "environments/reasoning", "environments/scienceworld", "environments/textworld", "environments/textworldexpress"},
 	{"environments/openenv", "gateway", "orchestrator/external", "tools/code", "tools/dense", "tools/files", "tools/search", "tools/web", "serve", "orchestrator/tree"},
 	{"environments/boxed", "orchestrator/job", "orchestrator/store"},
 	{"environments/chess", "environments/harbor", "environments/mle", "environments/repository", "environments/webshop", "orchestrator/data", "orchestrator/processes", "orchestrator/rollout", "orchestrator/weights"},

@@ -7,8 +7,8 @@ import (
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/dialects"
+	"github.com/agentfly/agentfly/dialects/forms"
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/internal/forms"
 	"github.com/agentfly/agentfly/tools"
 )
 

@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/dialects/forms"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/gateway"
-	"github.com/agentfly/agentfly/internal/forms"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/trajectory"
 )

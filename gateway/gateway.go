@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/dialects/forms"
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/internal/forms"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"

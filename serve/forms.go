@@ -5,8 +5,8 @@ import (
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/dialects"
+	forming "github.com/agentfly/agentfly/dialects/forms"
 	"github.com/agentfly/agentfly/engines"
-	forming "github.com/agentfly/agentfly/internal/forms"
 )
 
 // forms compile the forms that completions are held to: response_format, structured_outputs, and a required tool_choice.

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/agentfly/agentfly/dialects"
+	forming "github.com/agentfly/agentfly/dialects/forms"
 	"github.com/agentfly/agentfly/engines"
-	forming "github.com/agentfly/agentfly/internal/forms"
 )
 
 // sampling are the parameters that all routes share, under vLLM's names. A missing one has vLLM's neutral default: the

@@ -105,7 +105,7 @@ func (u *updateRun) prove(ctx context.Context) error {
 	if err := compare("probe", fresh, p.Logprobs, 1, p.Tolerance); err != nil {
 		return err
 	}
-	prompt := u.cachePrompt()
+	prompt := cachePrompt(u.weights.Probe.TokenIDs, u.standing.info().MaxModelLen)
 	decoded, err := u.completer.send(ctx, native, u.model, prompt, samplingParams(engines.Sampling{MaxTokens: proofTokens, Temperature: 1, TopP: 1}, 1))
 	if err != nil {
 		return err
@@ -136,13 +136,12 @@ func (u *updateRun) prove(ctx context.Context) error {
 	return err
 }
 
-// cachePrompt repeats the probe until it fills blocks of the prefix cache (16 tokens on a GPU, 128 on a CPU).
-func (u *updateRun) cachePrompt() []int32 {
+// cachePrompt repeats the probe's tokens until they fill blocks of the prefix cache (16 tokens on a GPU, 128 on a CPU).
+func cachePrompt(ids []int32, maxModelLen int) []int32 {
 	const want = 288
-	most := min(want, u.standing.info().MaxModelLen-proofTokens-1)
+	most := min(want, maxModelLen-proofTokens-1)
 	var out []int32
 	for len(out) < most {
-		ids := u.weights.Probe.TokenIDs
 		out = append(out, ids[:min(len(ids), most-len(out))]...)
 	}
 	return out

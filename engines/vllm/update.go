@@ -356,7 +356,8 @@ type updateRun struct {
 
 // warm puts the proof's prompt into the prefix cache under the old weights: if the cache is not emptied, the proof sees it.
 func (u *updateRun) warm(ctx context.Context) error {
-	_, err := u.completer.send(ctx, u.standing.info().Native, u.before, u.cachePrompt(), samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0))
+	info := u.standing.info()
+	_, err := u.completer.send(ctx, info.Native, u.before, cachePrompt(u.weights.Probe.TokenIDs, info.MaxModelLen), samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0))
 	var status *statusError
 	if errors.As(err, &status) {
 		return nil // of a server that has nothing usable yet; the proof will say so

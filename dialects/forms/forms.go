@@ -1,7 +1,8 @@
 // Package forms compiles the forms that clients ask replies in (response_format, structured_outputs, a required tool_choice) into grammars over
 // a model's tokens. Packages serve and gateway have completions held to them.
+// What is wrong with a form is a *dialects.Error that names the parameter.
 //
-// It knows neither HTTP nor engines: what is wrong with a form is a *dialects.Error that names the parameter.
+// It does not read requests (package dialects), know automata (grammar) or sample.
 package forms
 
 import (
