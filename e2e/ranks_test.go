@@ -77,9 +77,9 @@ func TestRanksTrainSpread(t *testing.T) {
 	run(spread, "fsdp", "3")
 	run(both, "fsdp", "2")
 	run(both, "zero1", "3", "--resume")
-	rewards, weights := curve(t, whole)
+	rewards, weights := curveWithin(t, whole, 0.1) // of bfloat16
 	for _, dir := range []string{spread, both} {
-		r, w := curve(t, dir)
+		r, w := curveWithin(t, dir, 0.1)
 		require.Equal(t, rewards, r)
 		require.True(t, bytes.Equal(weights, w))
 	}
