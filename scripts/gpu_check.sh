@@ -324,23 +324,23 @@ stage_3() {
     measure 'training step, tiny, on the CPU, bf16' 120 'tiny 2x16+3x8 bf16 checkpoint steps=3'
     peer tiny 2x16+3x8
   fi
-  flash=flash
+  attention='' # libtorch's flash attention, the default in bfloat16
   for size in 0.5B 1.5B 3B; do
     for batch in 8x1024 1x8192 $forest; do
       name="training step, $size, $batch, bf16"
       has_device "$name" || continue
-      measure "$name" 80 "$size $batch bf16" "$flash" && continue
-      if test -n "$flash" && test "$size $batch" = '0.5B 8x1024' && measure "$name, attention a segment at a time" 80 "$size $batch bf16"; then
-        flash='' # it does not run here: the others do without it
+      measure "$name" 80 "$size $batch bf16" "$attention" && continue
+      if test -z "$attention" && test "$size $batch" = '0.5B 8x1024' && measure "$name, attention a segment at a time" 80 "$size $batch bf16" segments; then
+        attention=segments # flash does not run here: the others do without it
       elif grep -q 'out of memory' "$log"; then
-        measure "$name, layers computed again" 80 "$size $batch bf16 checkpoint" "$flash"
+        measure "$name, layers computed again" 80 "$size $batch bf16 checkpoint" "$attention"
       fi
     done
   done
   has_device 'transformers' || return 0
   peer 0.5B 8x1024
   peer 0.5B $forest
-  test -z "$flash" || measure 'training step, 0.5B, 8x1024, bf16, attention a segment at a time' 60 '0.5B 8x1024 bf16'
+  test -n "$attention" || measure 'training step, 0.5B, 8x1024, bf16, attention a segment at a time' 60 '0.5B 8x1024 bf16' segments
   measure 'training step, 0.5B, 8x1024, fp32' 60 '0.5B 8x1024 fp32 steps=3'
   peer 1.5B 8x1024
   peer 3B 8x1024
@@ -379,7 +379,7 @@ counters() { # ncu over the kernels of a step
     return 0
   fi
   # shellcheck disable=SC2016 # the inner shell's own
-  part "$name" 120 sh -c 'cd "$1" && AGENTFLY_ATTENTION=flash AGENTFLY_STEP="0.5B 8x1024 bf16 steps=1" AGENTFLY_STEP_OUT="$2" exec "$3" --clock-control none --launch-skip 400 --launch-count 150 \
+  part "$name" 120 sh -c 'cd "$1" && AGENTFLY_STEP="0.5B 8x1024 bf16 steps=1" AGENTFLY_STEP_OUT="$2" exec "$3" --clock-control none --launch-skip 400 --launch-count 150 \
     --section SpeedOfLight --csv --page raw --metrics gpu__time_duration.sum,sm__throughput.avg.pct_of_peak_sustained_elapsed,gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed \
     "$4" -test.v -test.run "^TestTrainingStep\$"' sh "$src/cgo" "$logs/ncu.jsonl" "$tool" "$bundle/bin/cgo.test" || return 0
   kernels=$(grep -c '^"[0-9]' "$log")
@@ -401,7 +401,7 @@ stage_4() {
     name="training step, ${setup% steps=*}"
     has_device "$name" || continue
     case "$setup:${fits:-}" in *adapter*:*lora* | *2048*:*full*) continue ;; esac
-    if measure "$name" 150 "$setup" flash; then
+    if measure "$name" 150 "$setup"; then
       case $setup in *adapter*) fits="${fits:-} lora" ;; *) fits="${fits:-} full" ;; esac
     fi
   done

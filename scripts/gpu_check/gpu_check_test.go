@@ -333,8 +333,8 @@ func TestGPUCheckSteps(t *testing.T) {
 	require.NotContains(t, rows, "training step, 3B, 8x1024, bf16, layers computed again")
 	require.Equal(t, [2]string{"skipped", "transformers is not installed"}, rows["transformers, 0.5B, 8x1024"])
 	require.Contains(t, text, "\n| model | batch | type | attention | kept | ms | tokens/s | MFU | embedding |")
-	require.Contains(t, text, "\n| 1.5B | 8x192+8x104 (8) | bf16 | flash | inputs | 100.0 | 81,920 | 35.0% | - | - | 60.0 |")
-	require.Contains(t, text, "\n| 0.5B | 8x1024 (8) | bf16 | default | all |", "attention a segment at a time beside it")
+	require.Contains(t, text, "\n| 1.5B | 8x192+8x104 (8) | bf16 | default | inputs | 100.0 | 81,920 | 35.0% | - | - | 60.0 |")
+	require.Contains(t, text, "\n| 0.5B | 8x1024 (8) | bf16 | segments | all |", "attention a segment at a time beside it")
 
 	_, rows, status = bundle{build: builds, starts: withoutGPU}.check(t, "3")
 	require.Zero(t, status)
