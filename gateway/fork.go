@@ -128,6 +128,15 @@ func (s *Session) begins(q asked, p prompt) (*Begun, error) {
 	return nil, otherWay(err)
 }
 
+// unbegin has a reply that failed begin again when it is asked for again; nil: it was begun with nothing.
+func (s *Session) unbegin(b *Begun) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b != nil {
+		s.fork.began = false
+	}
+}
+
 // otherWay is what an agent reads that went another way. It is of a status that clients do not try again.
 func otherWay(err error) error {
 	return &dialects.Error{Status: http.StatusBadRequest, Message: err.Error(), Code: "other_way"}

@@ -283,12 +283,21 @@ func TestAForkWithinAReply(t *testing.T) {
 		}
 	}
 	var asked []engines.Request
+	failed := false
 	b := newBench(t, func(q engines.Request) (engines.Completion, error) {
+		if !failed {
+			failed = true
+			return engines.Completion{}, errors.New("the engine is restarted")
+		}
 		asked = append(asked, q)
 		return rollouttest.Say("442.")
 	}, leaf(first, 1, within))
 	m = b.chat([]map[string]any{user("x")})
 	require.Equal(t, "one", m["content"])
+	again, err := json.Marshal(map[string]any{"messages": []any{user("x"), m, user("and?")}, "max_tokens": 40, "model": "gpt-5"})
+	require.NoError(t, err)
+	status, text := b.post("/v1/chat/completions", string(again))
+	require.Equal(t, http.StatusServiceUnavailable, status, text)
 	m = b.chat([]map[string]any{user("x"), m, user("and?")}, "max_tokens", 40)
 	require.Equal(t, "It is 442.", m["content"])
 	require.Equal(t, s.TokenIDs[:to], asked[0].Prompt)
@@ -299,13 +308,13 @@ func TestAForkWithinAReply(t *testing.T) {
 	require.Equal(t, "It is 442.", got.Completion)
 	b.chat([]map[string]any{user("x"), m, user("more")})
 	require.NotContains(t, string(rollouttest.Decode(asked[1].Prompt[len(asked[1].Prompt)-6:])), "It is", "it begins one reply")
-	require.Equal(t, gateway.Outcome{Calls: 3}, b.session.Finish())
+	require.Equal(t, gateway.Outcome{Calls: 4}, b.session.Finish())
 
 	other := newBench(t, byRound("no"), leaf(first, 1, within))
 	m = other.chat([]map[string]any{user("x")})
 	body, err := json.Marshal(map[string]any{"messages": []any{user("x"), m, user("something else")}})
 	require.NoError(t, err)
-	status, text := other.post("/v1/chat/completions", string(body))
+	status, text = other.post("/v1/chat/completions", string(body))
 	require.Equal(t, http.StatusBadRequest, status, text)
 	require.True(t, errors.Is(other.session.Finish().Err, gateway.ErrOtherWay))
 	early := newBench(t, byRound("no"), leaf(first, 1, within))

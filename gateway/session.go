@@ -206,6 +206,11 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	if err != nil {
 		return reply, err
 	}
+	defer func() {
+		if err != nil {
+			s.unbegin(begun)
+		}
+	}()
 	sampling := s.gate.Sampling
 	if q.MaxTokens != nil {
 		sampling.MaxTokens = min(sampling.MaxTokens, max(1, *q.MaxTokens))

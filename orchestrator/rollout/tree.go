@@ -189,14 +189,16 @@ func (r *Sampler) turnsOf(t *trajectory.Trajectory) []tree.Turn {
 	return out
 }
 
-// closed tells whether no trajectory forks off before a turn, because it is not trained; or, where entropies decide, because it reads no result: it begins a
-// conversation.
+// closed tells whether no trajectory forks off before a turn, because it is not trained; where entropies decide, because it reads no result: it begins a
+// conversation; or, where trajectories fork within turns, because it is held to a form.
 func (r *Sampler) closed(turn *trajectory.Turn) bool {
 	switch {
 	case turn.Role == trajectory.RoleDiscarded || turn.Role != "" && r.Frozen != nil && r.Frozen(turn.Role):
 		return true
 	case turn.Incoming != nil && r.Trees.Measure:
 		return turn.Incoming.After < 0
+	case turn.Incoming != nil && r.Trees.Within: // a form would begin anew behind what was sampled
+		return len(turn.Incoming.Held) > 0
 	}
 	return false
 }
