@@ -38,8 +38,12 @@ var importImage = sync.OnceValue(func() error {
 	var image bytes.Buffer
 	w := tar.NewWriter(&image)
 	for _, h := range []tar.Header{
-		{Typeflag: tar.TypeDir, Name: "usr", Mode: 0o755}, {Typeflag: tar.TypeDir, Name: "tmp", Mode: 0o1777}, {Typeflag: tar.TypeDir, Name: "etc", Mode: 0o755},
-		{Typeflag: tar.TypeSymlink, Name: "bin", Linkname: "usr/bin"}, {Typeflag: tar.TypeSymlink, Name: "lib", Linkname: "usr/lib"}, {Typeflag: tar.TypeSymlink, Name: "lib64", Linkname: "usr/lib64"},
+		{Typeflag: tar.TypeDir, Name: "usr", Mode: 0o755},
+		{Typeflag: tar.TypeDir, Name: "tmp", Mode: 0o1777},
+		{Typeflag: tar.TypeDir, Name: "etc", Mode: 0o755},
+		{Typeflag: tar.TypeSymlink, Name: "bin", Linkname: "usr/bin"},
+		{Typeflag: tar.TypeSymlink, Name: "lib", Linkname: "usr/lib"},
+		{Typeflag: tar.TypeSymlink, Name: "lib64", Linkname: "usr/lib64"},
 	} {
 		if err := w.WriteHeader(&h); err != nil {
 			return err
