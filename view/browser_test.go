@@ -549,7 +549,7 @@ func TestThePageOfWrongAddresses(t *testing.T) {
 	js[any](b, "void (document.querySelector('#run').value = 'broken', document.querySelector('#run').dispatchEvent(new Event('change', {bubbles: true})))")
 	b.until("location.hash.includes('run=broken') && document.querySelector('header .alert')?.innerText.startsWith('broken: ')")
 	b.until("document.querySelector('#found').innerText.length > 10 && document.querySelectorAll('tr[data-row]').length == 0")
-	b.open(x.url + "/#/causes?run=long&step=30")
+	b.open(x.url + "/#/causes?run=long&step=30&span=20")
 	b.until("document.querySelector('#changes tbody tr') && document.querySelector('#drawn')")
 	require.Equal(t, "reward/mean", js[string](b, "document.querySelector('#changes tbody td').innerText"))
 	js[any](b, "void (document.querySelector('#run').value = 'broken', document.querySelector('#run').dispatchEvent(new Event('change', {bubbles: true})))")
