@@ -30,13 +30,12 @@ func copyOutside(t *testing.T) (dir string) {
 	sums, err := os.ReadFile("go.sum") // the module needs what this one does
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600))
-	// A module that requires this one reads go.mod files that this one's own build never asked for: a new machine has to fetch them once.
+	// A module that requires this one reads go.mod files that this one's own build never asked for: a new machine has to fetch them once. Where
+	// that fails, the build says what is missing.
 	for _, tags := range []string{"", "torch"} {
 		list := exec.Command("go", "list", "-deps", "-tags", tags, ".")
 		list.Dir, list.Env = dir, append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
-		if text, err := list.CombinedOutput(); err != nil {
-			t.Skipf("the go.mod files of what this module requires cannot be fetched: %.200s", text)
-		}
+		_ = list.Run()
 	}
 	return dir
 }
