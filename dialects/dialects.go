@@ -62,6 +62,9 @@ type Choice struct {
 	Name string // of the tool, with ChoiceNamed
 }
 
+// MustCall tells whether the reply must be a call.
+func (c Choice) MustCall() bool { return c.Mode == ChoiceRequired || c.Mode == ChoiceNamed }
+
 // ChoiceMode is auto, none, required or named.
 type ChoiceMode string
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/dialects"
@@ -21,7 +22,7 @@ func formsAsked(q *dialects.Request) []string {
 	if q.Format != nil {
 		out = append(out, "response_format")
 	}
-	if q.Choice.Mode == dialects.ChoiceRequired || q.Choice.Mode == dialects.ChoiceNamed {
+	if q.Choice.MustCall() {
 		out = append(out, "tool_choice")
 	}
 	if s, err := structuredOf(q); err != nil || s.Asked() {
@@ -43,7 +44,7 @@ func structuredOf(q *dialects.Request) (forms.Structured, error) {
 
 // formOf is what the reply to a request is held to; nil: it is free.
 func formOf(gate Options, q asked, p prompt) (engines.Constraint, error) {
-	if gate.Forms == nil || formsAsked(q.Request) == nil {
+	if gate.Forms == nil || q.forms == nil {
 		return nil, nil
 	}
 	w := forms.Wanted{Schema: q.Format, Choice: q.Choice, OneCall: !q.Parallel}
@@ -57,7 +58,11 @@ func formOf(gate Options, q asked, p prompt) (engines.Constraint, error) {
 	} else {
 		format := p.format
 		if q.Choice.Mode == dialects.ChoiceNamed { // the others may not be called
-			if format, err = formatOfOne(gate, q); err != nil {
+			specs, err := specsOf(q.Tools)
+			if err != nil {
+				return nil, err
+			}
+			if format, err = gate.Format(slices.DeleteFunc(specs, func(s tools.Spec) bool { return s.Name != q.Choice.Name })); err != nil {
 				return nil, err
 			}
 		}
@@ -67,18 +72,4 @@ func formOf(gate Options, q asked, p prompt) (engines.Constraint, error) {
 		return nil, err
 	}
 	return gate.Forms.Compile(form)
-}
-
-// formatOfOne is the format of calls of the tool that a request's choice names.
-func formatOfOne(gate Options, q asked) (agents.Format, error) {
-	specs, err := specsOf(q.Tools)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range specs {
-		if s.Name == q.Choice.Name {
-			return gate.Format([]tools.Spec{s})
-		}
-	}
-	return nil, &dialects.Error{Status: http.StatusBadRequest, Param: "tool_choice", Message: "tool_choice names none of the tools"} // never: the dialect looked
 }

@@ -110,8 +110,9 @@ type asked struct {
 	dialect string
 	header  http.Header
 	path    string
-	retry   bool   // the client marks it as sent before
-	mark    string // Idempotency-Key
+	retry   bool     // the client marks it as sent before
+	mark    string   // Idempotency-Key
+	forms   []string // parameters that ask for a form of the reply
 }
 
 // begin finds the call of a request: one that it asks for again, or a new one that is sampled from now on. leave must be called when the client is
@@ -269,8 +270,8 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 		turn.Incoming.Choice = string(q.Choice.Mode)
 	}
 	if form != nil {
-		turn.Incoming.Held = formsAsked(q.Request)
-	} else if turn.Incoming.Unapplied = formsAsked(q.Request); turn.Incoming.Unapplied != nil {
+		turn.Incoming.Held = q.forms
+	} else if turn.Incoming.Unapplied = q.forms; turn.Incoming.Unapplied != nil {
 		s.gate.formless.Do(func() {
 			s.gate.Warn(fmt.Sprintf("gateway: %s asks for %s, which is not applied: the policy samples freely, and is trained on what it samples; ask for the form in the prompt, and read replies that have another", c.id, strings.Join(turn.Incoming.Unapplied, " and ")))
 		})

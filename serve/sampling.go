@@ -48,16 +48,7 @@ type sampling struct {
 }
 
 // present is a field that may be there as long as it says nothing.
-type present bool
-
-func (p *present) UnmarshalJSON(data []byte) error {
-	switch string(data) {
-	case "null", "{}", "[]", `""`, "false":
-	default:
-		*p = true
-	}
-	return nil
-}
+type present = forming.Present
 
 // stopList is a string or a list of strings.
 type stopList []string

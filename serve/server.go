@@ -29,6 +29,7 @@ import (
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/dialects"
+	forming "github.com/agentfly/agentfly/dialects/forms"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/httpserver"
 	"github.com/agentfly/agentfly/internal/wording"
@@ -37,11 +38,7 @@ import (
 
 // Tokenizer turns text into ids and back; masks/tokenizer implements it.
 type Tokenizer interface {
-	Encode(text string) []int32
-	Decode(ids []int32, skipSpecial bool) string
-	Bytes(id int32) []byte
-	Token(id int32) (string, bool)
-	IsSpecial(id int32) bool
+	forming.Tokenizer
 	AddedByTemplate() (before, after []int32) // what the tokenizer puts around a text prompt
 }
 

@@ -75,15 +75,15 @@ type Structured struct {
 	Object  bool            `json:"json_object"`
 	Regex   string          `json:"regex"`
 	Choice  []string        `json:"choice"`
-	Grammar present         `json:"grammar"`
-	Tag     present         `json:"structural_tag"`
+	Grammar Present         `json:"grammar"`
+	Tag     Present         `json:"structural_tag"`
 	some    bool            // something is asked for
 }
 
 // UnmarshalJSON knows an object that asks for nothing from one that asks for what is unknown.
 func (s *Structured) UnmarshalJSON(data []byte) error {
 	type fields Structured
-	var all present
+	var all Present
 	_ = all.UnmarshalJSON(data) // never fails
 	err := json.Unmarshal(data, (*fields)(s))
 	if string(s.JSON) == "null" {
@@ -96,10 +96,11 @@ func (s *Structured) UnmarshalJSON(data []byte) error {
 // Asked tells whether it asks for something.
 func (s *Structured) Asked() bool { return s.some }
 
-// present is a field that may be there as long as it says nothing.
-type present bool
+// Present is a field that may be there as long as it says nothing.
+type Present bool
 
-func (p *present) UnmarshalJSON(data []byte) error {
+// UnmarshalJSON never fails.
+func (p *Present) UnmarshalJSON(data []byte) error {
 	switch string(data) {
 	case "null", "{}", "[]", `""`, "false":
 	default:
@@ -114,11 +115,6 @@ type Wanted struct {
 	Structured Structured
 	Choice     dialects.Choice // of tools
 	OneCall    bool            // a reply has one call at most
-}
-
-// MustCall tells whether the reply must be a call.
-func (w *Wanted) MustCall() bool {
-	return w.Choice.Mode == dialects.ChoiceRequired || w.Choice.Mode == dialects.ChoiceNamed
 }
 
 // Form is a form of a reply that is not compiled yet.
@@ -198,14 +194,14 @@ func (f *Forms) Reply(w Wanted, format agents.Format, opened bool) (*Form, error
 	if err != nil {
 		return nil, err
 	}
-	if format != nil && (form != nil || w.MustCall()) {
+	if format != nil && (form != nil || w.Choice.MustCall()) {
 		calls, err := w.calls(format)
 		switch {
 		case err != nil:
 			return nil, err
-		case w.MustCall() && form != nil:
+		case w.Choice.MustCall() && form != nil:
 			return nil, badf(form.Param, "tool_choice requires a call, and %s a form of the reply; give one", form.Param)
-		case w.MustCall():
+		case w.Choice.MustCall():
 			form = &Form{calls, "tool_choice"}
 		default: // a call, or a reply of the form
 			form.expr = grammar.Choice(calls, form.expr)
