@@ -138,7 +138,9 @@ func (g *Gateway) Recover() { g.sessions.recover() }
 func (g *Gateway) Await(keys ...string) { g.sessions.await(keys...) }
 
 // Expects waits for the session with a key to open, where it goes on after a restart, and tells whether it is open.
-func (g *Gateway) Expects(ctx context.Context, key string) bool { return g.sessions.expects(ctx, key) }
+func (g *Gateway) Expects(ctx context.Context, key string) bool {
+	return key != "" && g.sessions.find(ctx, key).session != nil
+}
 
 // SilentRules are the rules of Options.Roles that named no call since the gateway was made, by their places; nil before a call came.
 func (g *Gateway) SilentRules() []int { return g.o.rules.silent() }

@@ -121,27 +121,14 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 
 // session finds whose a request is: the first of its keys that is a session's says so.
 func (h *handler) session(ctx context.Context, p place) (*Session, error) {
-	for _, key := range p.keys {
-		if s, _ := h.sessions.of(key); s != nil {
-			return s, nil
-		}
-	}
-	var wait bool
-	var ended string
-	for _, key := range p.keys {
-		h.sessions.expects(ctx, key)
-		s, was := h.sessions.of(key)
-		if s != nil {
-			return s, nil
-		}
-		waits, _ := h.sessions.waits(key)
-		wait, ended = wait || waits, cmp.Or(ended, was)
-	}
+	f := h.sessions.find(ctx, p.keys...)
 	switch {
-	case wait:
+	case f.session != nil:
+		return f.session, nil
+	case f.wait:
 		return nil, &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the session of this key is not open yet; try again later", Code: "session_starting"}
-	case ended != "":
-		return nil, &dialects.Error{Status: http.StatusUnauthorized, Message: "the session of this key is over: " + ended, Code: "session_over"}
+	case f.ended != "":
+		return nil, &dialects.Error{Status: http.StatusUnauthorized, Message: "the session of this key is over: " + f.ended, Code: "session_over"}
 	case len(p.keys) == 0:
 		return nil, &dialects.Error{Status: http.StatusUnauthorized, Message: "the API key is missing; a session has one of its own: send it as Authorization: Bearer KEY, x-api-key, or in the path as " + PathPrefix + "KEY/v1", Code: "invalid_api_key"}
 	}

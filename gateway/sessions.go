@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,24 +61,32 @@ func (g *sessions) count() int {
 	return len(g.byKey)
 }
 
-// of finds the session of a key. ended is its name where it is over.
-func (g *sessions) of(key string) (s *Session, ended string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.byKey[key], g.ended[key]
-}
-
 // changed has requests that wait look again. mu is held.
 func (g *sessions) changed() {
 	close(g.opened)
 	g.opened = make(chan struct{})
 }
 
-// waits tells whether a request with a key that has no session is to wait, and until when it need not look again.
-func (g *sessions) waits(key string) (wait bool, changed <-chan struct{}) {
+// found is what there is of the keys of a request.
+type found struct {
+	session *Session // of the first key that has one
+	ended   string   // the name of the first one's that is over; "": none is
+	wait    bool     // no session is open, and that of a key may come
+}
+
+// look also returns until when nobody need look again.
+func (g *sessions) look(keys []string) (f found, changed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return !g.closed && g.byKey[key] == nil && g.ended[key] == "" && (g.starts || g.awaited[key]), g.opened
+	for _, key := range keys {
+		if s := g.byKey[key]; s != nil {
+			return found{session: s}, g.opened
+		}
+		ended := g.ended[key]
+		f.ended = cmp.Or(f.ended, ended)
+		f.wait = f.wait || !g.closed && ended == "" && (g.starts || g.awaited[key])
+	}
+	return f, g.opened
 }
 
 // remembered is how many ended sessions a gateway still knows by name, to tell a late agent what happened.
@@ -106,25 +115,27 @@ func (g *sessions) await(keys ...string) {
 	g.changed()
 }
 
-// expects waits for the session with a key to open, where it goes on after a restart, and tells whether it is open.
-func (g *sessions) expects(ctx context.Context, key string) bool {
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	for key != "" {
-		wait, changed := g.waits(key)
-		if !wait {
-			break
+// find waits for the session of one of the keys to open, where it goes on after a restart, and says what there is.
+func (g *sessions) find(ctx context.Context, keys ...string) found {
+	var late <-chan time.Time
+	for {
+		f, changed := g.look(keys)
+		if !f.wait {
+			return f
+		}
+		if late == nil {
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			late = timer.C
 		}
 		select {
 		case <-changed:
-		case <-late.C:
-			return false
+		case <-late:
+			return f
 		case <-ctx.Done():
-			return false
+			return f
 		}
 	}
-	s, _ := g.of(key)
-	return s != nil
 }
 
 // close ends all sessions: what is being sampled for them is dropped, and their agents are told to try again.
