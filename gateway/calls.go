@@ -32,7 +32,7 @@ func (l *calls) add(c *call) {
 //
 // A call of before a fork that did not come yet is none that is repeated, and of one that came it is not known when its reply was there.
 func (l *calls) repeated(q asked) (found *call) {
-	same := slices.DeleteFunc(l.byDigest[q.Digest], func(c *call) bool { return c.ended() && c.err != nil }) // those that failed are asked for anew
+	same := slices.DeleteFunc(l.byDigest[q.Digest], (*call).failed) // those that failed are asked for anew
 	l.byDigest[q.Digest] = same
 	if len(same) == 0 {
 		delete(l.byDigest, q.Digest)
@@ -109,6 +109,19 @@ func (c *call) ended() bool {
 	}
 }
 
+// failed tells whether the call has an error for its reply.
+func (c *call) failed() bool { return c.ended() && c.err != nil }
+
+// begun tells whether a reply, which is there or being sampled, begins with what the fork is within.
+func (l *calls) begun() bool {
+	for _, c := range l.byNumber {
+		if c.begun && !c.failed() {
+			return true
+		}
+	}
+	return false
+}
+
 // numberOf is the number of a recorded call: its own, where it was stored and is not taken, else the next one.
 func (l *calls) numberOf(in *trajectory.Incoming) int {
 	if n := in.Call - 1; n >= 0 && l.byNumber[n] == nil {
@@ -137,4 +150,5 @@ type call struct {
 	adopted  bool // before this process began; whether it was read is not known
 	forked   bool // it was recorded before the fork
 	coming   bool // so, and the agent did not make it again yet
+	begun    bool // its reply begins with Tree.Begun
 }

@@ -43,8 +43,7 @@ var ErrOtherWay = errors.New("the agent does not do again what was recorded befo
 // fork is what a session knows of its place in a tree.
 type fork struct {
 	*Tree
-	turns int  // of Base
-	began bool // Begun was used
+	turns int // of Base
 }
 
 // forkOf is the place of a session in a tree; nil where there is none.
@@ -68,20 +67,12 @@ func (f *fork) generate(ctx context.Context, engine engines.Engine, q engines.Re
 	return f.Generate(ctx, q)
 }
 
-// beginning is what the reply to a call begins with; nil: nothing.
-func (f *fork) beginning(q asked, p prompt) *Begun {
-	if f == nil || f.Begun == nil || f.began || f.Begun.Incoming.Digest != hex.EncodeToString(q.Digest[:]) || !slices.Equal(f.Begun.Prompt, p.ids) {
+// beginning is what the reply to a new call begins with; nil: nothing.
+func (f *fork) beginning(l *calls, q asked, p prompt) *Begun {
+	if f == nil || f.Begun == nil || l.begun() || f.Begun.Incoming.Digest != hex.EncodeToString(q.Digest[:]) || !slices.Equal(f.Begun.Prompt, p.ids) {
 		return nil
 	}
-	f.began = true
 	return f.Begun
-}
-
-// recalls notes what a turn that comes again was begun with.
-func (f *fork) recalls(turn trajectory.Turn) {
-	if f != nil && len(turn.Begun) > 0 {
-		f.began = true
-	}
 }
 
 // name names a turn of the trajectory with that id, where it is its own.
@@ -96,7 +87,7 @@ func (f *fork) before(l *calls) (n int) {
 	if f == nil {
 		return 0
 	}
-	if f.Begun != nil && !f.began {
+	if f.Begun != nil && !l.begun() {
 		n++
 	}
 	for _, c := range l.byNumber {
@@ -109,11 +100,12 @@ func (f *fork) before(l *calls) (n int) {
 
 // begins has a new call be sampled, and tells what its reply begins with. It refuses a call that the agent did not make there: the fork is not behind it, it
 // does not go on after what was sampled behind the fork, and the other trajectory did not make it behind the fork.
-func (s *Session) begins(q asked, p prompt) (*Begun, error) {
+func (s *Session) begins(c *call, q asked, p prompt) (*Begun, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.fork
-	if b := f.beginning(q, p); b != nil || f.before(&s.calls) == 0 || p.after >= f.turns || slices.Contains(f.Ahead, hex.EncodeToString(q.Digest[:])) {
+	b := f.beginning(&s.calls, q, p)
+	if c.begun = b != nil; c.begun || f.before(&s.calls) == 0 || p.after >= f.turns || slices.Contains(f.Ahead, hex.EncodeToString(q.Digest[:])) {
 		return b, nil
 	}
 	number, in := f.turns+1, (*trajectory.Incoming)(nil)
@@ -126,15 +118,6 @@ func (s *Session) begins(q asked, p prompt) (*Begun, error) {
 	err := fmt.Errorf("%w: call %d asks for something else than was recorded: %s", ErrOtherWay, number, s.growth.difference(q, in))
 	s.faults.fails(err)
 	return nil, otherWay(err)
-}
-
-// unbegin has a reply that failed begin again when it is asked for again; nil: it was begun with nothing.
-func (s *Session) unbegin(b *Begun) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if b != nil {
-		s.fork.began = false
-	}
 }
 
 // otherWay is what an agent reads that went another way. It is of a status that clients do not try again.

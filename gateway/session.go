@@ -203,15 +203,10 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	if room < 1 {
 		return reply, dialects.Overflow(s.gate.MaxTotal, len(p.ids))
 	}
-	begun, err := s.begins(q, p)
+	begun, err := s.begins(c, q, p)
 	if err != nil {
 		return reply, err
 	}
-	defer func() {
-		if err != nil {
-			s.unbegin(begun)
-		}
-	}()
 	sampling := s.gate.Sampling
 	if q.MaxTokens != nil {
 		sampling.MaxTokens = min(sampling.MaxTokens, max(1, *q.MaxTokens))
@@ -311,7 +306,7 @@ func (s *Session) recalled(c *call, q asked, p prompt) (reply dialects.Reply, ok
 	}
 	s.gate.rules.role(q) // the turn has its role; the rule named a call
 	turn, in := r.turn, *r.turn.Incoming
-	s.fork.recalls(turn)
+	c.begun = len(turn.Begun) > 0
 	in.After, turn.Incoming = p.after, &in // the record of before stays as it is
 	if reply, err = s.append(c, q, p, turn, done, s.growth.history.keyOf(q.Messages)); err != nil {
 		return reply, true, false, err
