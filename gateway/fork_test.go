@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/dialects/forms"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/gateway"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
@@ -380,4 +381,37 @@ func TestEqualRequestsAtOnceBeforeAFork(t *testing.T) {
 		all.Wait()
 		require.Equal(t, map[string]int{"one": 1, "two": 1}, got)
 	}
+}
+
+// A form that cannot be held is refused and is no turn. The agent of a leaf asks for it again before the fork, gets the same refusal, and goes on: it went no
+// other way.
+func TestARefusedFormBeforeAFork(t *testing.T) {
+	held := func(o *gateway.Options, _ *gateway.SessionOptions) {
+		o.Engine, o.Forms = holding{o.Engine}, forms.New(tokens{}, 258, []int32{rollouttest.End})
+	}
+	calls := []string{
+		`{"messages":[{"role":"user","content":"a"}]}`,
+		`{"messages":[{"role":"user","content":"b"}],"structured_outputs":{"regex":"(?=a)"}}`,
+		`{"messages":[{"role":"user","content":"c"}]}`,
+		`{"messages":[{"role":"user","content":"d"}]}`,
+	}
+	ask := func(b *bench) (told []string) {
+		for _, body := range calls {
+			status, text := b.post("/v1/chat/completions", body)
+			told = append(told, fmt.Sprintf("%d %s", status, text))
+		}
+		return told
+	}
+	first := newBench(t, byRound("one", "two", "three"), rooted(time.Unix(1700000000, 0)), held)
+	was := ask(first)
+	require.Contains(t, was[1], "400 ")
+	require.Contains(t, was[1], "structured_outputs: error parsing regexp")
+	require.Len(t, first.told.Turns, 3)
+	second := newBench(t, byRound("four"), leaf(first, 2), held)
+	again := ask(second)
+	require.Equal(t, was[:3], again[:3])
+	require.Contains(t, again[3], "four")
+	out := second.session.Finish()
+	require.NoError(t, out.Err)
+	require.Zero(t, out.Unasked)
 }

@@ -203,6 +203,10 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	if room < 1 {
 		return reply, dialects.Overflow(s.gate.MaxTotal, len(p.ids))
 	}
+	form, err := formOf(s.gate, q, p)
+	if err != nil {
+		return reply, err
+	}
 	begun, err := s.begins(c, q, p)
 	if err != nil {
 		return reply, err
@@ -213,10 +217,6 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	}
 	sampling.MaxTokens = min(sampling.MaxTokens, room, s.spending.left())
 	sampling.Stop = slices.Concat(sampling.Stop, q.Stop)
-	form, err := formOf(s.gate, q, p)
-	if err != nil {
-		return reply, err
-	}
 	most := sampling.MaxTokens
 	prompt := slices.Clip(p.ids)
 	if begun != nil {
