@@ -259,6 +259,21 @@ func TestAnEngineThatRefuses(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, status, text)
 	require.Contains(t, text, "context_length_exceeded")
 	require.NoError(t, b.session.Finish().Broke)
+
+	b = newBench(t, func(engines.Request) (engines.Completion, error) { return engines.Completion{}, engines.ErrTooLong }, func(o *gateway.Options, _ *gateway.SessionOptions) {
+		o.Engine, o.MaxTotal = untold{o.Engine}, 4321
+	})
+	_, text = b.post("/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`)
+	require.Contains(t, text, "maximum context length is 4321 tokens")
+}
+
+// untold is an engine that does not tell how long its contexts may be.
+type untold struct{ engines.Engine }
+
+func (e untold) Capabilities() engines.Capabilities {
+	c := e.Engine.Capabilities()
+	c.MaxModelLen = 0
+	return c
 }
 
 // A session samples as it is told: an evaluation has another temperature than the training of the same run.
