@@ -27,14 +27,22 @@ type Tree struct {
 	Generate func(ctx context.Context, q engines.Request) (c engines.Completion, entropy float64, err error)
 }
 
-// Begun is the beginning of a reply that another trajectory of the tree sampled.
+// Begun is the beginning of a turn's completion that another trajectory of the tree sampled.
 type Begun struct {
-	Incoming *trajectory.Incoming
-	Prompt   []int32            // that it was sampled after
-	By       []trajectory.Begun // who sampled it
-	IDs      []int32            // [n]
-	Logprobs []float32          // [n] sampling logprobs
-	Versions []int32            // [n]
+	Incoming *trajectory.Incoming // how the turn was asked for; nil: by the run's own agent
+	Prompt   trajectory.Prefix    // that it was sampled after
+	By       []trajectory.Begun   // who sampled it
+	IDs      []int32              // [n]
+	Logprobs []float32            // [n] sampling logprobs
+	Versions []int32              // [n]
+}
+
+// Before is the whole completion: the beginning, and what an engine sampled after it. The receiver is nil where there is no beginning.
+func (b *Begun) Before(c engines.Completion) engines.Completion {
+	if b != nil {
+		c.TokenIDs, c.Logprobs, c.Versions = slices.Concat(b.IDs, c.TokenIDs), slices.Concat(b.Logprobs, c.Logprobs), slices.Concat(b.Versions, c.Versions)
+	}
+	return c
 }
 
 // ErrOtherWay says that an agent does not do again before a fork what was recorded, so that its trajectory cannot fork there.
@@ -69,7 +77,7 @@ func (f *fork) generate(ctx context.Context, engine engines.Engine, q engines.Re
 
 // beginning is what the reply to a new call begins with; nil: nothing.
 func (f *fork) beginning(l *calls, q asked, p prompt) *Begun {
-	if f == nil || f.Begun == nil || l.begun() || f.Begun.Incoming.Digest != hex.EncodeToString(q.Digest[:]) || !slices.Equal(f.Begun.Prompt, p.ids) {
+	if f == nil || f.Begun == nil || l.begun() || f.Begun.Incoming.Digest != hex.EncodeToString(q.Digest[:]) || !slices.Equal(f.Begun.Prompt.IDs, p.ids) {
 		return nil
 	}
 	return f.Begun

@@ -279,7 +279,7 @@ func TestAForkWithinAReply(t *testing.T) {
 	from, to := turn.CompletionStart, turn.CompletionStart+6
 	within := func(tree *gateway.Tree) {
 		tree.Begun = &gateway.Begun{
-			Incoming: turn.Incoming, Prompt: s.TokenIDs[:from], By: []trajectory.Begun{{Shared: turn.Shared, End: 6}},
+			Incoming: turn.Incoming, Prompt: s.Prefix(from), By: []trajectory.Begun{{Shared: turn.Shared, End: 6}},
 			IDs: s.TokenIDs[from:to], Logprobs: s.SamplingLogprobs[from:to], Versions: s.PolicyVersion[from:to],
 		}
 	}

@@ -237,7 +237,11 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 		s.faults.fails(err)
 		return reply, &dialects.Error{Status: http.StatusServiceUnavailable, Message: err.Error()}
 	case errors.Is(err, engines.ErrTooLong):
-		return reply, dialects.Overflow(min(s.gate.MaxTotal, s.gate.Engine.Capabilities().MaxModelLen), len(p.ids))
+		most := s.gate.MaxTotal
+		if n := s.gate.Engine.Capabilities().MaxModelLen; n > 0 { // the engine tells it
+			most = min(most, n)
+		}
+		return reply, dialects.Overflow(most, len(p.ids))
 	case errors.Is(err, engines.ErrRefused) && (q.Prompt.IDs != nil || form != nil): // what the agent wrote itself is wrong, and would be again
 		return reply, &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("%s: %v", c.id, err)}
 	case err == nil && len(done.TokenIDs) == 0:
@@ -258,8 +262,7 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 		},
 	}
 	if begun != nil {
-		turn.Begun = begun.By
-		done.TokenIDs, done.Logprobs, done.Versions = slices.Concat(begun.IDs, done.TokenIDs), slices.Concat(begun.Logprobs, done.Logprobs), slices.Concat(begun.Versions, done.Versions)
+		turn.Begun, done = begun.By, begun.Before(done)
 	}
 	if q.Choice.Mode != dialects.ChoiceAuto {
 		turn.Incoming.Choice = string(q.Choice.Mode)

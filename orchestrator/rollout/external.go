@@ -166,8 +166,8 @@ func (r *Sampler) resample(ctx context.Context, p Place, t, recovered *trajector
 		}
 		s.AppendObservation(of.TokenIDs[s.Len():was.CompletionStart])
 		if foreign(was, t.ID) {
-			if err := s.AppendResponse(of.TokenIDs[was.CompletionStart:was.CompletionEnd], of.SamplingLogprobs[was.CompletionStart:was.CompletionEnd], of.PolicyVersion[was.CompletionStart:was.CompletionEnd]); err != nil {
-				return &failure{trajectory.OriginStore, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), i, err)}
+			if err := appendRecorded(p, s, of, was, i); err != nil {
+				return err
 			}
 			t.Turns = append(t.Turns, was)
 			continue
@@ -181,15 +181,16 @@ func (r *Sampler) resample(ctx context.Context, p Place, t, recovered *trajector
 		if was.FinishReason == trajectory.FinishStop {
 			sampling.MaxTokens = min(r.Sampling.MaxTokens, r.MaxTotal-s.Len())
 		}
-		sampling.MaxTokens = max(1, sampling.MaxTokens-len(begun.ids))
+		sampling.MaxTokens = max(1, sampling.MaxTokens-len(begun.IDs))
 		began := time.Now()
 		own, cancel := context.WithTimeout(ctx, r.Timeout)
 		c, err := r.Engine.Generate(own, engines.Request{
-			ID: p.ID() + "-" + strconv.Itoa(i), Session: r.RunName + "/" + p.root(), Prompt: slices.Concat(s.TokenIDs, begun.ids), Sampling: sampling, Seed: was.Seed,
+			ID: p.ID() + "-" + strconv.Itoa(i), Session: r.RunName + "/" + p.root(), Prompt: slices.Concat(s.TokenIDs, begun.IDs), Sampling: sampling, Seed: was.Seed,
 		})
 		cancel()
 		if err == nil {
-			err = s.AppendResponse(slices.Concat(begun.ids, c.TokenIDs), slices.Concat(begun.logprobs, c.Logprobs), slices.Concat(begun.versions, c.Versions))
+			whole := begun.Before(c)
+			err = s.AppendResponse(whole.TokenIDs, whole.Logprobs, whole.Versions)
 		}
 		if err != nil {
 			return &failure{trajectory.OriginEngine, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), i, err)}

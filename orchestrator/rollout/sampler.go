@@ -13,6 +13,7 @@ import (
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/gateway"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/rewards"
@@ -214,7 +215,7 @@ func (p Place) trajectory() *trajectory.Trajectory {
 		t.Forked = len(base.Turns)
 	}
 	if p.tree != nil && p.tree.begun != nil {
-		t.ForkedAt = len(p.tree.begun.ids)
+		t.ForkedAt = len(p.tree.begun.IDs)
 	}
 	return t
 }
@@ -365,12 +366,20 @@ func recall(p Place, t, recovered *trajectory.Trajectory, turn int) (trajectory.
 	if record.Sample != k || k >= len(recovered.Samples) || record.CompletionEnd > recovered.Samples[k].Len() || record.CompletionStart != s.Len() || !recovered.Samples[k].Prefix(s.Len()).Equal(s.Prefix(s.Len())) {
 		return record, &failure{trajectory.OriginRender, &changedError{fmt.Sprintf("orchestrator: %s turn %d: its prompt is not the one that was recorded; the job's prompt, tools or model changed since", p.ID(), turn)}}
 	}
-	of, from, to := recovered.Samples[k], record.CompletionStart, record.CompletionEnd
-	if err := s.AppendResponse(of.TokenIDs[from:to], of.SamplingLogprobs[from:to], of.PolicyVersion[from:to]); err != nil {
-		return record, &failure{trajectory.OriginStore, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+	if err := appendRecorded(p, s, recovered.Samples[k], record, turn); err != nil {
+		return record, err
 	}
 	record.ObservationEnd = record.CompletionEnd
 	return record, nil
+}
+
+// appendRecorded appends the response of a turn as it was recorded of a sample.
+func appendRecorded(p Place, s, of *trajectory.Sample, record trajectory.Turn, turn int) error {
+	from, to := record.CompletionStart, record.CompletionEnd
+	if err := s.AppendResponse(of.TokenIDs[from:to], of.SamplingLogprobs[from:to], of.PolicyVersion[from:to]); err != nil {
+		return &failure{trajectory.OriginStore, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+	}
+	return nil
 }
 
 // keep records the newest turn, or holds a recovered one against what was recorded.
@@ -394,7 +403,7 @@ func (r *Sampler) keep(ctx context.Context, p Place, t, recovered *trajectory.Tr
 }
 
 // complete samples one turn and appends exactly what the engine returned, behind what others begun it with; nil: nothing.
-func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, turn, room int, history []trajectory.Message, begun *beginning) (trajectory.Turn, error) {
+func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, turn, room int, history []trajectory.Message, begun *gateway.Begun) (trajectory.Turn, error) {
 	sampling := r.Sampling
 	sampling.MaxTokens = min(sampling.MaxTokens, room)
 	record := trajectory.Turn{CompletionStart: s.Len(), Seed: p.requestSeed(r.Seed, turn)}
@@ -403,8 +412,8 @@ func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 		if err := r.begin(p, s, turn, begun); err != nil {
 			return record, err
 		}
-		prompt, record.Begun = append(prompt, begun.ids...), begun.by
-		sampling.MaxTokens = max(1, sampling.MaxTokens-len(begun.ids)) // a run that goes on with a lower limit has beginnings beyond it: one token ends them
+		prompt, record.Begun = append(prompt, begun.IDs...), begun.By
+		sampling.MaxTokens = max(1, sampling.MaxTokens-len(begun.IDs)) // a run that goes on with a lower limit has beginnings beyond it: one token ends them
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
@@ -419,10 +428,8 @@ func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	if err == nil && len(c.TokenIDs) == 0 {
 		err = errors.New("the completion is empty")
 	}
-	if err == nil && begun != nil {
-		c.TokenIDs, c.Logprobs, c.Versions = slices.Concat(begun.ids, c.TokenIDs), slices.Concat(begun.logprobs, c.Logprobs), slices.Concat(begun.versions, c.Versions)
-	}
 	if err == nil {
+		c = begun.Before(c)
 		err = s.AppendResponse(c.TokenIDs, c.Logprobs, c.Versions)
 	}
 	if err != nil {
@@ -446,11 +453,11 @@ func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 }
 
 // begin refuses to go on with a turn whose prompt is not the one that its beginning was sampled after, and with an engine that does not take ids.
-func (r *Sampler) begin(p Place, s *trajectory.Sample, turn int, begun *beginning) error {
+func (r *Sampler) begin(p Place, s *trajectory.Sample, turn int, begun *gateway.Begun) error {
 	switch {
 	case !r.Engine.Capabilities().TokenIDs:
 		return &failure{trajectory.OriginEngine, fmt.Errorf("orchestrator: %s turn %d: this engine takes no token ids, so it cannot go on within a turn (rollout.tree.rule)", p.ID(), turn)}
-	case !begun.prompt.Equal(s.Prefix(s.Len())):
+	case !begun.Prompt.Equal(s.Prefix(s.Len())):
 		return &failure{trajectory.OriginRender, &changedError{fmt.Sprintf("orchestrator: %s turn %d: its prompt is not the one that its beginning was sampled after", p.ID(), turn)}}
 	}
 	return nil

@@ -42,44 +42,34 @@ func TreesOf(r job.Rollout, vocabulary int) *Trees {
 type growth struct {
 	*Trees
 	base  *trajectory.Trajectory // the turns that it has of the one it forks off; nil: none
-	begun *beginning             // what it has of the turn that it forks within; nil: it forks between turns
+	begun *gateway.Begun         // what it has of the turn that it forks within; nil: it forks between turns
 	ahead []string               // what an agent that is a program of its own asked for behind the fork: the digests of these turns
 }
 
-// beginning is what a turn has of another trajectory's: the prompt, and the first tokens of the completion.
-type beginning struct {
-	incoming *trajectory.Incoming // how the turn was asked for; nil: by the run's own agent
-	prompt   trajectory.Prefix
-	by       []trajectory.Begun
-	ids      []int32   // [n]
-	logprobs []float32 // [n] sampling logprobs
-	versions []int32   // [n]
-}
-
 // beginningOf is the prompt and the first n tokens of the completion of a turn, for another trajectory that forks there.
-func beginningOf(t *trajectory.Trajectory, turn, n int) *beginning {
+func beginningOf(t *trajectory.Trajectory, turn, n int) *gateway.Begun {
 	of := &t.Turns[turn]
 	s, from, to := t.Samples[of.Sample], of.CompletionStart, of.CompletionStart+n
-	out := &beginning{incoming: of.Incoming, prompt: s.Prefix(from), ids: s.TokenIDs[from:to:to], logprobs: s.SamplingLogprobs[from:to:to], versions: s.PolicyVersion[from:to:to]}
+	out := &gateway.Begun{Incoming: of.Incoming, Prompt: s.Prefix(from), IDs: s.TokenIDs[from:to:to], Logprobs: s.SamplingLogprobs[from:to:to], Versions: s.PolicyVersion[from:to:to]}
 	last := 0
 	for _, b := range of.Begun {
 		if last < n {
 			last = min(b.End, n)
-			out.by = append(out.by, trajectory.Begun{Shared: b.Shared, End: last})
+			out.By = append(out.By, trajectory.Begun{Shared: b.Shared, End: last})
 		}
 	}
 	if last < n {
-		out.by = append(out.by, trajectory.Begun{Shared: of.Shared, End: n})
+		out.By = append(out.By, trajectory.Begun{Shared: of.Shared, End: n})
 	}
 	return out
 }
 
 // begunBy is the beginning of a turn that others sampled; nil: there is none. In a replay it is the record's: those who sampled it sample it again.
-func begunBy(p Place, t, recovered *trajectory.Trajectory, turn int) *beginning {
+func begunBy(p Place, t, recovered *trajectory.Trajectory, turn int) *gateway.Begun {
 	switch {
 	case recovered != nil && turn < len(recovered.Turns) && len(recovered.Turns[turn].Begun) > 0:
 		out := beginningOf(recovered, turn, recovered.Turns[turn].BegunTokens())
-		out.by = recovered.Turns[turn].Begun
+		out.By = recovered.Turns[turn].Begun
 		return out
 	case p.tree != nil && turn == t.Forked:
 		return p.tree.begun
@@ -276,13 +266,9 @@ func (g *growth) branch(engine engines.Engine) *gateway.Tree {
 	if g == nil {
 		return nil
 	}
-	t := &gateway.Tree{Base: g.base, Ahead: g.ahead, Generate: func(ctx context.Context, q engines.Request) (engines.Completion, float64, error) {
+	return &gateway.Tree{Base: g.base, Ahead: g.ahead, Begun: g.begun, Generate: func(ctx context.Context, q engines.Request) (engines.Completion, float64, error) {
 		return g.generate(ctx, engine, true, q)
 	}}
-	if b := g.begun; b != nil {
-		t.Begun = &gateway.Begun{Incoming: b.incoming, Prompt: b.prompt.IDs, By: b.by, IDs: b.ids, Logprobs: b.logprobs, Versions: b.versions}
-	}
-	return t
 }
 
 // goesOn tells whether a recorded trajectory begins with what it forks off at, as that is now; nil: at nothing.
