@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// module is one whose tests fail in every way in which tests fail.
+// module is one whose tests fail in every way in which tests fail. TestThird prints alone, since go test cannot tell which of two tests
+// that run side by side has printed.
 var module = map[string]string{
 	"go.mod": "module example.org/m\n\ngo 1.26\n",
 	"a/a_test.go": `package a
@@ -23,8 +24,9 @@ func TestFirst(t *testing.T) {
 }
 func TestSecond(t *testing.T) {
 	t.Run("good", func(t *testing.T) { t.Parallel(); t.Log("of the good one") })
-	t.Run("bad", func(t *testing.T) { t.Parallel(); fmt.Println("printed by the bad one"); t.Error("the second failed") })
+	t.Run("bad", func(t *testing.T) { t.Parallel(); t.Error("the second failed") })
 }
+func TestThird(t *testing.T) { fmt.Println("printed by the third"); t.Fail() }
 func TestGood(t *testing.T) { t.Log("nobody asked") }
 func TestSkipped(t *testing.T) { t.Skip("bwrap is not installed: apt-get install bubblewrap") }
 func TestSkippedToo(t *testing.T) { t.Run("sub", func(t *testing.T) { t.Skip("bwrap is not installed: apt-get install bubblewrap") }) }
@@ -56,7 +58,8 @@ func TestFailuresComeFirstAndWhole(t *testing.T) {
 	require.True(t, found)
 	for _, want := range []string{
 		"--- FAIL: TestFirst (example.org/m/a)\n", "line 0 of the first\n", "line 399 of the first\n", "the first failed\n",
-		"--- FAIL: TestSecond/bad (example.org/m/a)\n", "printed by the bad one\n", "the second failed\n",
+		"--- FAIL: TestSecond/bad (example.org/m/a)\n", "the second failed\n",
+		"--- FAIL: TestThird (example.org/m/a)\nprinted by the third\n",
 		"--- FAIL: TestPanics (example.org/m/b)\n", "before\n", "panic: the third failed", "b_test.go:3",
 		"undefined: undefined\n", "--- FAIL: example.org/m/c does not build\n",
 		"--- FAIL: example.org/m/d, outside its tests\nfound a goroutine\n",
@@ -68,7 +71,7 @@ func TestFailuresComeFirstAndWhole(t *testing.T) {
 	}
 	require.Contains(t, rest, "ok  \texample.org/m/e")
 	require.Contains(t, rest, "== skipped, by reason\n   2  bwrap is not installed: apt-get install bubblewrap\n")
-	require.Contains(t, rest, "5 passed, 4 failed, 2 skipped\n")
+	require.Contains(t, rest, "5 passed, 5 failed, 2 skipped\n")
 }
 
 // Where all passed there is no word of failures.
