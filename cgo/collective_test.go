@@ -43,9 +43,7 @@ func TestRank(t *testing.T) {
 	if d, err := time.ParseDuration(os.Getenv("AGENTFLY_TEST_TIMEOUT")); err == nil {
 		c.Timeout = d
 	}
-	if os.Getenv("AGENTFLY_TEST_SHARDING") == "fsdp" {
-		c.Sharding = FSDP
-	}
+	c.Sharding = ShardingOf(os.Getenv("AGENTFLY_TEST_SHARDING"))
 	g, err := NewGroup(c)
 	if err == nil {
 		defer g.Close()
