@@ -13,7 +13,7 @@ constexpr size_t kSums = 2;
 
 Exchange::Exchange(std::shared_ptr<Group> group, const std::vector<Range>& parts)
     : group_(std::move(group)),
-      shards_(parts, group_->world()),
+      shards_{parts, group_->world()},
       next_(static_cast<int64_t>(parts.size()) - 1),
       gathers_(parts.size()) {}
 
