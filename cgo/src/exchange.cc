@@ -89,4 +89,10 @@ void settle(const af_model& m) {
   if (m.flat.is_meta()) throw InputError("the parameters are spread over the ranks; gather them first");
 }
 
+void broadcast(af_model& m, Group& group) {
+  group.broadcast(m.flat, 0);
+  if (m.frozen.defined()) group.broadcast(m.frozen, 0);
+  af_model_changed(&m);
+}
+
 }  // namespace af

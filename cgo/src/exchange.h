@@ -51,4 +51,7 @@ class Exchange {
 // Waits until the model's parameters are whole on this rank; InputError where they are spread over the ranks.
 void settle(const af_model& m);
 
+// The model's parameters, whole on every rank, become rank 0's; the frozen ones too.
+void broadcast(af_model& m, Group& group);
+
 }  // namespace af

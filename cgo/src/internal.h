@@ -69,6 +69,8 @@ inline at::Tensor& tensor(af_tensor t) {
 }
 af_tensor new_handle(at::Tensor t);  // counted in live until freed here or by gotorch's finalizer
 
+void check_device(int device);  // InputError where libtorch sees no CUDA device of that index; below 0 is the CPU
+
 // Elements of a flat buffer.
 struct Range {
   int64_t begin, length;

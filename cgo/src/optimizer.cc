@@ -301,9 +301,7 @@ af_error* af_optimizer_share(af_optimizer* o) {
       if (group.rank() == 0) throw af::InputError("the parameters of rank 0 are not whole; gather them first");
       m.lay_over(af::new_flat(m.flat.numel(), m.device));
     }
-    group.broadcast(m.flat, 0);
-    if (m.frozen.defined()) group.broadcast(m.frozen, 0);
-    af_model_changed(&m);
+    af::broadcast(m, group);
     if (!o->master) return;
     o->master->take(m);
     if (group.rank() > 0) o->master->free(m);
