@@ -4,6 +4,7 @@ package cgo
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -224,4 +225,55 @@ func playTwice(g *Group) error {
 		}
 		return accumulate(m, ids)
 	})
+}
+
+// Memory that sums still read and write is not released: the sums stay, and so does what the optimizer has.
+func TestRankReleaseDuringSums(t *testing.T) {
+	t.Setenv("AGENTFLY_TEST_SHARDING", "fsdp")
+	for _, p := range startRanks(t, "release", 2) {
+		out := p.wait(t)
+		require.Empty(t, errorLine(out), out)
+		require.Equal(t, 2, strings.Count(out, "the gradients of this step are on their way to the other ranks; take the step or drop them first"), out)
+		require.Equal(t, 2, strings.Count(out, "is ErrInput: true"), out)
+		var norms []string
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line, "norm ") {
+				norms = append(norms, line)
+			}
+		}
+		require.Len(t, norms, 2, out)
+		require.Equal(t, norms[0], norms[1], "with the refused releases and without")
+	}
+}
+
+// playRelease takes a step with releases behind its last backward, and the same one of another model without.
+func playRelease(g *Group) error {
+	for _, releases := range []bool{true, false} {
+		if err := withOptimizer(g, 2, func(m *Model, o *Optimizer) error {
+			if err := m.Init(1, 0.1); err != nil {
+				return err
+			}
+			if err := o.ExpectLast(); err != nil {
+				return err
+			}
+			if err := accumulate(m, []int32{1, 2, 3, 4}); err != nil {
+				return err
+			}
+			if releases {
+				for _, release := range []func() error{o.Release, m.Release} {
+					err := release()
+					fmt.Printf("release: %v\nis ErrInput: %v\n", err, errors.Is(err, ErrInput))
+				}
+			}
+			norm, err := o.Step(1e-2, 1)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("norm %.9e\n", norm)
+			return errors.Join(o.Release(), o.Restore())
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

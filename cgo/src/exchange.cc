@@ -21,11 +21,15 @@ bool Exchange::idle() const {
   return sums_.empty() && std::all_of(gathers_.begin(), gathers_.end(), [](const auto& g) { return g == nullptr; });
 }
 
+void Exchange::check_sums() const {
+  if (next_ + 1 < static_cast<int64_t>(shards_.buckets.size()))
+    throw InputError("the gradients of this step are on their way to the other ranks; take the step or drop them first");
+}
+
 void Exchange::begin_backward() {
   sending_ = expected_;
   expected_ = false;
-  if (next_ + 1 < static_cast<int64_t>(shards_.buckets.size()))
-    throw InputError("the gradients of this step are on their way to the other ranks; take the step or drop them first");
+  check_sums();
 }
 
 void Exchange::start(int64_t part, const at::Tensor& gradient) {

@@ -22,6 +22,7 @@ class Exchange {
 
   // ---- gradients; the parts go from the last to the first, as a backward has them ----
   void expect() { expected_ = true; }  // the next backward adds the last gradients before the optimizer's step
+  void check_sums() const;             // InputError where sums have begun
   // A backward begins. InputError where sums have begun, which would miss its gradients.
   void begin_backward();
   // The backward adds nothing more to the part of gradient [P]. Starts its sum if this is the backward expected.

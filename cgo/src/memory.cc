@@ -57,7 +57,10 @@ void af_model::restore() {
 extern "C" {
 
 af_error* af_model_release(af_model* m) {
-  return af::guard([&] { m->release(); });
+  return af::guard([&] {
+    if (m->exchange) m->exchange->check_sums();
+    m->release();
+  });
 }
 
 }  // extern "C"

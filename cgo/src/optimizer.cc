@@ -338,6 +338,7 @@ af_error* af_optimizer_zero_grad(af_optimizer* o) {
 
 af_error* af_optimizer_release(af_optimizer* o) {
   return af::guard([&] {
+    if (o->overlaps()) o->exchange->check_sums();
     if (!o->released && o->config.offload == 0) {
       at::Tensor avg = af::to_host(o->exp_avg), avg_sq = af::to_host(o->exp_avg_sq);  // both or none
       o->exp_avg = std::move(avg), o->exp_avg_sq = std::move(avg_sq);
