@@ -114,7 +114,8 @@ af_error *af_model_get_gradient(af_model *m, const char *name, float *out, int64
 af_error *af_model_init(af_model *m, uint64_t seed, double std);
 /* Gives the memory of the device back that the parameters do not need, for somebody else who shares it: rounded copy and
  * intermediates are dropped, as is a gradient of zeros, and the device's allocator is emptied. Another gradient goes to
- * host memory until af_optimizer_restore. The next forward takes what it needs again. */
+ * host memory until af_optimizer_restore. The next forward takes what it needs again. AF_ERR_INPUT while sums of gradients
+ * are under way, as for af_optimizer_release. */
 af_error *af_model_release(af_model *m);
 /* tells that parameters changed: what the engine packed or cast is redone before its next forward */
 void af_model_changed(af_model *m);
@@ -280,7 +281,8 @@ af_error *af_optimizer_step(af_optimizer *o, double lr, double max_norm, double 
 /* drops the gradients, and what is under way of their sums */
 af_error *af_optimizer_zero_grad(af_optimizer *o);
 /* Moments, and a gradient that is not zero, go to host memory (pinned beside a CUDA device), and af_model_release is implied.
- * Until restore a step is refused; state is read and set as ever. Either may be called again. */
+ * Until restore a step is refused; state is read and set as ever. Either may be called again. AF_ERR_INPUT, and nothing is
+ * released, while sums of gradients are under way (AF_FSDP, behind the backward of af_optimizer_expect). */
 af_error *af_optimizer_release(af_optimizer *o);
 af_error *af_optimizer_restore(af_optimizer *o);
 /* state of one parameter: which 0 = exp_avg, 1 = exp_avg_sq; [n] float32. set keeps what this rank holds of it */

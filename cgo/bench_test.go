@@ -60,14 +60,7 @@ func flops(c ModelConfig, b *Batch) float64 {
 	layer := d*(h+2*k)*e + h*e*d + 3*d*f
 	linear := 6 * float64(c.NumLayers) * layer * float64(len(b.Tokens))
 	head := 8 * float64(c.VocabSize) * d * float64(len(b.RowToken)) // the logits twice
-	pairs, context := 0.0, make([]float64, len(b.SegmentStart))
-	for i, n := range b.SegmentLength {
-		if p := b.SegmentParent[i]; p >= 0 {
-			context[i] = context[p] + float64(b.SegmentLength[p])
-		}
-		pairs += float64(n) * (context[i] + float64(n+1)/2)
-	}
-	return linear + head + 14*pairs*h*e*float64(c.NumLayers)
+	return linear + head + 14*pairsOf(b)*h*e*float64(c.NumLayers)
 }
 
 // processorSeconds is the time that the process's threads have spent on processors: on a busy machine it says more than

@@ -26,7 +26,7 @@ import (
 var scenarios = map[string]func(g *Group) error{
 	"collectives": playCollectives, "shards": playShards, "dies": playDies, "stops": playStops, "fails": playFails,
 	"missing": func(*Group) error { return nil }, "patient": playPatient, "pipes": playPipes, "overlap": playOverlap,
-	"late sum": playLateSum, "twice": playTwice,
+	"late sum": playLateSum, "twice": playTwice, "release": playRelease,
 }
 
 // TestRank is not a test of its own: runRanks starts the test binary with it.
@@ -43,9 +43,7 @@ func TestRank(t *testing.T) {
 	if d, err := time.ParseDuration(os.Getenv("AGENTFLY_TEST_TIMEOUT")); err == nil {
 		c.Timeout = d
 	}
-	if os.Getenv("AGENTFLY_TEST_SHARDING") == "fsdp" {
-		c.Sharding = FSDP
-	}
+	c.Sharding = ShardingOf(os.Getenv("AGENTFLY_TEST_SHARDING"))
 	g, err := NewGroup(c)
 	if err == nil {
 		defer g.Close()

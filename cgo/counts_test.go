@@ -5,7 +5,6 @@ package cgo
 import (
 	"bufio"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,51 +20,28 @@ type deviceCount struct {
 	bytes, flop float64 // read and written; of matrix products and attention
 }
 
-// countShape is a batch of one line of the table: prompts, and answers to each that continue it.
-type countShape struct {
-	name                             string
-	prompts, prompt, answers, answer int // how many, tokens of one
+// countShapes are the lines of the table: what packedShape makes of batch.
+var countShapes = []struct{ name, batch string }{
+	{"8 sequences of 1,024", "8x1024"},
+	{"1 sequence of 8,192", "1x8192"},
+	{"8 prompts of 200, 8 answers of 89 to each: 72 segments", "8x200+8x89"},
 }
 
-var countShapes = []countShape{
-	{"8 sequences of 1,024", 8, 1024, 0, 0},
-	{"1 sequence of 8,192", 1, 8192, 0, 0},
-	{"8 prompts of 200, 8 answers of 89 to each: 72 segments", 8, 200, 8, 89},
-}
-
-// each calls f for every segment: its parent (-1: none), the tokens before it, and its own.
-func (s countShape) each(f func(parent, context, length int)) {
-	for i := range s.prompts {
-		f(-1, 0, s.prompt)
-		for range s.answers {
-			f(i*(1+s.answers), s.prompt, s.answer)
-		}
+// countBatch predicts a target for every token.
+func countBatch(t *testing.T, text string, vocab int) *Batch {
+	t.Helper()
+	b, err := packedShape(text, vocab)
+	require.NoError(t, err)
+	b.RowToken, b.RowTarget = nil, b.Tokens
+	for i := range b.Tokens {
+		b.RowToken = append(b.RowToken, int32(i))
 	}
-}
-
-// batch predicts a target for every token.
-func (s countShape) batch(vocab int) *Batch {
-	r := rand.New(rand.NewPCG(1, 2))
-	b := &Batch{Temperature: 1}
-	s.each(func(parent, context, length int) {
-		b.SegmentStart = append(b.SegmentStart, int32(len(b.Tokens)))
-		b.SegmentLength = append(b.SegmentLength, int32(length))
-		b.SegmentParent = append(b.SegmentParent, int32(parent))
-		for i := range length {
-			b.RowToken = append(b.RowToken, int32(len(b.Tokens)))
-			b.RowTarget = append(b.RowTarget, r.Int32N(int32(vocab)))
-			b.Positions = append(b.Positions, int32(context+i))
-			b.Tokens = append(b.Tokens, r.Int32N(int32(vocab)))
-		}
-	})
 	return b
 }
 
-// flashFLOP is what flash attention multiplies in a layer's forward: pairs of a query and a key that it sees.
-func (s countShape) flashFLOP(c ModelConfig) float64 {
-	pairs := 0
-	s.each(func(_, context, length int) { pairs += length*context + length*(length+1)/2 })
-	return 4 * float64(pairs) * float64(c.NumHeads*c.HeadDim)
+// flashFLOP is what flash attention multiplies in a layer's forward.
+func flashFLOP(c ModelConfig, b *Batch) float64 {
+	return 4 * pairsOf(b) * float64(c.NumHeads*c.HeadDim)
 }
 
 // kernelBytes is what a launch reads and writes, by the formula of its kernel.
@@ -102,12 +78,11 @@ func kernelBytes(t *testing.T, c ModelConfig, name string, rows, heads int) floa
 }
 
 // countStep counts a forward and backward in bfloat16 on a scripted device.
-func countStep(t *testing.T, c ModelConfig, s countShape, checkpoint bool) (n deviceCount) {
+func countStep(t *testing.T, c ModelConfig, b *Batch, checkpoint bool) (n deviceCount) {
 	t.Helper()
 	log := scripted(t, "libcuda.so.1")
 	t.Setenv("SCRIPTED_CUDA_FAULT", "count")
 	file := filepath.Join(t.TempDir(), "counts")
-	b := s.batch(c.VocabSize)
 	require.NoError(t, b.Validate(c.VocabSize))
 	require.NoError(t, countOnDevice(c, BF16, b, checkpoint, file))
 	each := func(path string, f func(fields []string)) {
@@ -127,9 +102,9 @@ func countStep(t *testing.T, c ModelConfig, s countShape, checkpoint bool) (n de
 		n.calls, n.bytes, n.flop = n.calls+calls, n.bytes+float64(bytes), n.flop+float64(flop)
 		switch f[0] {
 		case "aten::_flash_attention_forward":
-			n.flop += float64(calls) * s.flashFLOP(c)
+			n.flop += float64(calls) * flashFLOP(c, b)
 		case "aten::_flash_attention_backward": // five products to the forward's two
-			n.flop += float64(calls) * s.flashFLOP(c) * 2.5
+			n.flop += float64(calls) * flashFLOP(c, b) * 2.5
 		}
 		t.Log(strings.Join(f, " "))
 	})
@@ -153,6 +128,7 @@ func TestDeviceCounts(t *testing.T) {
 	var table strings.Builder
 	fmt.Fprintf(&table, "| a forward and backward of Qwen2.5-0.5B's shape, bfloat16 | tokens | launches before | now | GB before | now | TFLOP before | now |\n|---|---|---|---|---|---|---|---|\n")
 	for _, s := range countShapes {
+		b := countBatch(t, s.batch, c.VocabSize)
 		var of [2]deviceCount
 		for i, now := range []bool{false, true} {
 			t.Run(fmt.Sprint(s.name, now), func(t *testing.T) {
@@ -160,21 +136,21 @@ func TestDeviceCounts(t *testing.T) {
 					t.Setenv("AGENTFLY_ATTENTION", "segments")
 					t.Setenv("AGENTFLY_CUDA_KERNELS", "0")
 				}
-				of[i] = countStep(t, c, s, false)
+				of[i] = countStep(t, c, b, false)
 			})
 		}
 		if of[1].calls == 0 {
 			t.Skip("nothing was counted")
 		}
-		fmt.Fprintf(&table, "| %s | %s | %s | %s | %.0f | %.0f | %.1f | %.1f |\n", s.name, thousands(len(s.batch(c.VocabSize).Tokens)), thousands(of[0].calls), thousands(of[1].calls),
+		fmt.Fprintf(&table, "| %s | %s | %s | %s | %.0f | %.0f | %.1f | %.1f |\n", s.name, thousands(len(b.Tokens)), thousands(of[0].calls), thousands(of[1].calls),
 			of[0].bytes/1e9, of[1].bytes/1e9, of[0].flop/1e12, of[1].flop/1e12)
 		require.Less(t, of[1].calls, of[0].calls)
 		require.Less(t, of[1].bytes, of[0].bytes)
 		// Three times the products of the weights and the head, and attention's: no less, and not a twentieth more.
-		tokens := float64(len(s.batch(c.VocabSize).Tokens))
+		tokens := float64(len(b.Tokens))
 		perLayer := c.HiddenSize*(c.NumHeads+2*c.NumKVHeads)*c.HeadDim + c.HiddenSize*c.NumHeads*c.HeadDim + 3*c.HiddenSize*c.IntermediateSize
 		parameters := float64(c.NumLayers*perLayer + c.VocabSize*c.HiddenSize)
-		want := 6*tokens*parameters + 2*tokens*float64(c.VocabSize*c.HiddenSize) + 3.5*float64(c.NumLayers)*s.flashFLOP(c) // the head's logits are made again
+		want := 6*tokens*parameters + 2*tokens*float64(c.VocabSize*c.HiddenSize) + 3.5*float64(c.NumLayers)*flashFLOP(c, b) // the head's logits are made again
 		require.InEpsilon(t, want, of[1].flop, 1e-3)
 	}
 	path := "../docs/performance.md"

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,21 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scriptedNCCL builds the library of testdata and returns it with the folder where its ranks meet and log.
+// scriptedNCCL is a library of NCCL, with the folder where its ranks meet and log.
 func scriptedNCCL(t *testing.T) (library, folder string) {
 	t.Helper()
-	compiler, err := exec.LookPath("g++")
-	if err != nil {
-		t.Skip("g++ is missing, which builds the scripted NCCL library")
-	}
-	folder, err = os.MkdirTemp("", "nccl") // short: it must fit into a unique id
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(folder)) })
-	library = filepath.Join(folder, "libnccl.so.2")
-	out, err := exec.Command(compiler, "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", library, "testdata/scripted_nccl.cc").CombinedOutput()
-	require.NoError(t, err, string(out))
-	t.Setenv("SCRIPTED_NCCL", folder)
-	return library, folder
+	return compileScripted(t, "scripted_nccl.cc", "libnccl.so.2", "SCRIPTED_NCCL")
 }
 
 func calls(t *testing.T, folder, rank string) []string {

@@ -118,7 +118,7 @@ func (o *Optimizer) ZeroGrad() error {
 
 // Release moves the moments, and gradients that are not zero, to host memory, drops what the model can compute again, and
 // gives what is free then back to the device: somebody else needs its memory. The model goes on to compute forwards; a step is
-// refused until Restore.
+// refused until Restore. [ErrInput] while gradients are on their way to other ranks: take the step or drop them first.
 func (o *Optimizer) Release() error {
 	return o.with("release", func(p *C.af_optimizer) error { return toError("release", C.af_optimizer_release(p)) })
 }

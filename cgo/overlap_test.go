@@ -4,6 +4,7 @@ package cgo
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -145,9 +146,9 @@ func TestShardedTraffic(t *testing.T) {
 	}
 }
 
-// playLateSum: rank 1 does not come to the sums that rank 0 has begun.
-func playLateSum(g *Group) error {
-	m, err := NewModel(ModelConfig{VocabSize: 64, HiddenSize: 32, IntermediateSize: 64, NumLayers: 4, NumHeads: 2, NumKVHeads: 2, HeadDim: 16, RMSNormEps: 1e-5, InvFreq: make([]float32, 8)}, "cpu")
+// withOptimizer calls f with a small model of so many layers and its optimizer over the ranks.
+func withOptimizer(g *Group, layers int, f func(m *Model, o *Optimizer) error) error {
+	m, err := NewModel(ModelConfig{VocabSize: 64, HiddenSize: 32, IntermediateSize: 64, NumLayers: layers, NumHeads: 2, NumKVHeads: 2, HeadDim: 16, RMSNormEps: 1e-5, InvFreq: make([]float32, 8)}, "cpu")
 	if err != nil {
 		return err
 	}
@@ -160,17 +161,24 @@ func playLateSum(g *Group) error {
 		return err
 	}
 	defer o.Close()
-	if err := g.Barrier(); err != nil {
-		return err
-	}
-	if g.Rank() == 1 {
-		time.Sleep(5 * time.Second)
-		return g.Barrier()
-	}
-	if err := o.ExpectLast(); err != nil {
-		return err
-	}
-	return accumulate(m, []int32{1, 2, 3, 4})
+	return f(m, o)
+}
+
+// playLateSum: rank 1 does not come to the sums that rank 0 has begun.
+func playLateSum(g *Group) error {
+	return withOptimizer(g, 4, func(m *Model, o *Optimizer) error {
+		if err := g.Barrier(); err != nil {
+			return err
+		}
+		if g.Rank() == 1 {
+			time.Sleep(5 * time.Second)
+			return g.Barrier()
+		}
+		if err := o.ExpectLast(); err != nil {
+			return err
+		}
+		return accumulate(m, []int32{1, 2, 3, 4})
+	})
 }
 
 // A rank that does not come to a sum is named by who waits for it in the middle of its backward, with the sum that it waits for:
@@ -194,38 +202,78 @@ func TestRankBackwardBehindASum(t *testing.T) {
 
 // playTwice runs a backward behind the last one of a step, before and after the gradients are dropped.
 func playTwice(g *Group) error {
-	m, err := NewModel(ModelConfig{VocabSize: 64, HiddenSize: 32, IntermediateSize: 64, NumLayers: 2, NumHeads: 2, NumKVHeads: 2, HeadDim: 16, RMSNormEps: 1e-5, InvFreq: make([]float32, 8)}, "cpu")
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	if err := m.AddValueHead(); err != nil {
-		return err
-	}
-	o, err := NewOptimizer(m, DefaultAdamW(), g)
-	if err != nil {
-		return err
-	}
-	defer o.Close()
-	ids := []int32{1, 2, 3, 4}
-	last := func() error {
-		if err := o.ExpectLast(); err != nil {
+	return withOptimizer(g, 2, func(m *Model, o *Optimizer) error {
+		ids := []int32{1, 2, 3, 4}
+		last := func() error {
+			if err := o.ExpectLast(); err != nil {
+				return err
+			}
+			return accumulate(m, ids)
+		}
+		if err := last(); err != nil {
+			return err
+		}
+		if err := o.ZeroGrad(); err != nil {
+			return err
+		}
+		if err := accumulate(m, ids); err != nil {
+			return err
+		}
+		fmt.Println("dropped")
+		if err := last(); err != nil {
 			return err
 		}
 		return accumulate(m, ids)
+	})
+}
+
+// Memory that sums still read and write is not released: the sums stay, and so does what the optimizer has.
+func TestRankReleaseDuringSums(t *testing.T) {
+	t.Setenv("AGENTFLY_TEST_SHARDING", "fsdp")
+	for _, p := range startRanks(t, "release", 2) {
+		out := p.wait(t)
+		require.Empty(t, errorLine(out), out)
+		require.Equal(t, 2, strings.Count(out, "the gradients of this step are on their way to the other ranks; take the step or drop them first"), out)
+		require.Equal(t, 2, strings.Count(out, "is ErrInput: true"), out)
+		var norms []string
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line, "norm ") {
+				norms = append(norms, line)
+			}
+		}
+		require.Len(t, norms, 2, out)
+		require.Equal(t, norms[0], norms[1], "with the refused releases and without")
 	}
-	if err := last(); err != nil {
-		return err
+}
+
+// playRelease takes a step with releases behind its last backward, and the same one of another model without.
+func playRelease(g *Group) error {
+	for _, releases := range []bool{true, false} {
+		if err := withOptimizer(g, 2, func(m *Model, o *Optimizer) error {
+			if err := m.Init(1, 0.1); err != nil {
+				return err
+			}
+			if err := o.ExpectLast(); err != nil {
+				return err
+			}
+			if err := accumulate(m, []int32{1, 2, 3, 4}); err != nil {
+				return err
+			}
+			if releases {
+				for _, release := range []func() error{o.Release, m.Release} {
+					err := release()
+					fmt.Printf("release: %v\nis ErrInput: %v\n", err, errors.Is(err, ErrInput))
+				}
+			}
+			norm, err := o.Step(1e-2, 1)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("norm %.9e\n", norm)
+			return errors.Join(o.Release(), o.Restore())
+		}); err != nil {
+			return err
+		}
 	}
-	if err := o.ZeroGrad(); err != nil {
-		return err
-	}
-	if err := accumulate(m, ids); err != nil {
-		return err
-	}
-	fmt.Println("dropped")
-	if err := last(); err != nil {
-		return err
-	}
-	return accumulate(m, ids)
+	return nil
 }

@@ -110,6 +110,15 @@ func TestReleasedOptimizer(t *testing.T) {
 		}
 	}
 	require.NoError(t, o.Release())
+	waveLoss(t, m, b, ForwardOptions{})
+	require.NoError(t, o.Release(), "with a gradient here and one in host memory")
+	require.NoError(t, o.Restore())
+	for name, g := range gradients(t, m) {
+		for i := range g {
+			require.InDelta(t, 3*first[name][i], g[i], 1e-6, "the gradients of all three")
+		}
+	}
+	require.NoError(t, o.Release())
 	require.NoError(t, o.ZeroGrad())
 	require.NoError(t, o.Restore())
 	for _, g := range gradients(t, m) {

@@ -15,17 +15,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scriptedDriver compiles testdata/scripted_cuda_driver.cc; its memory lies in files of folder.
-func scriptedDriver(t *testing.T) (library, folder string) {
+// compileScripted builds a library from its source in testdata, in a folder of its own that variable names for it.
+func compileScripted(t *testing.T, source, name, variable string) (library, folder string) {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "ipc") // short: a path must fit into a handle
+	compiler, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip("g++ is missing, which builds the scripted " + name)
+	}
+	folder, err = os.MkdirTemp("", "af") // short: a path in it must fit into a handle of CUDA, and into a unique id of NCCL
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(folder)) })
-	library = filepath.Join(t.TempDir(), "libcuda.so.1")
-	out, err := exec.Command("g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-o", library, "testdata/scripted_cuda_driver.cc").CombinedOutput()
+	library = filepath.Join(folder, name)
+	out, err := exec.Command(compiler, "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", library, filepath.Join("testdata", source)).CombinedOutput()
 	require.NoError(t, err, string(out))
-	t.Setenv("SCRIPTED_CUDA", folder)
+	t.Setenv(variable, folder)
 	return library, folder
+}
+
+// scriptedDriver is a driver whose memory lies in files of folder.
+func scriptedDriver(t *testing.T) (library, folder string) {
+	t.Helper()
+	return compileScripted(t, "scripted_cuda_driver.cc", "libcuda.so.1", "SCRIPTED_CUDA")
 }
 
 // What is packed are the parameters' own bits, or those rounded to bfloat16 and nearest even, with the adapter added.
@@ -48,8 +58,7 @@ func TestStagingPacksParameters(t *testing.T) {
 		require.NoError(t, err)
 		names, want = append(names, p.Name), append(want, bytesOf(values)...)
 		for _, v := range values {
-			b := math.Float32bits(v)
-			b += 0x7fff + b>>16&1
+			b := math.Float32bits(float32(half(float64(v))))
 			rounded = append(rounded, byte(b>>16), byte(b>>24))
 		}
 	}

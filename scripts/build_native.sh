@@ -95,7 +95,7 @@ for f in cgo/src/*.cc cgo/src/cuda/*.cc; do
 done
 # What the tests of CUDA's path have in place of a device: CUDA's own operators for the CPU, and a libcuda.so.1 that runs
 # the kernels there; once without barriers, which a test finds. Libraries of their own, that only tests load.
-scripted="-DAF_CPU_BLOCKS -O2 -fno-sanitize=all -fno-gnu-unique -Wno-unknown-pragmas -Wno-clobbered -I$here/cgo/testdata/cuda"
+scripted="-DAF_CPU_BLOCKS -O2 -fno-sanitize=all -fno-gnu-unique -Wno-unknown-pragmas -Wno-clobbered -Icgo/testdata/cuda"
 add "$here/cgo/testdata/cuda/stand_ins.cc" -Wno-psabi
 stand_ins=$object
 add "$here/cgo/testdata/cuda/scripted_cuda.cc" "$scripted" cgo/testdata/cuda/blocks.h cgo/src/cuda/*.h cgo/src/cuda/kernels.cu

@@ -31,6 +31,21 @@ namespace {
 constexpr Milliseconds kNever = std::chrono::hours(24 * 30);
 constexpr int64_t kPiece = 16 << 20;  // floats of a CUDA tensor that go through the CPU at once
 
+// Over all ranks, without a deadline of c10d's: t becomes the sum over them, or root's.
+c10::intrusive_ptr<c10d::Work> start_sum(c10d::Backend& backend, const at::Tensor& t) {
+  c10d::AllreduceOptions o;
+  o.timeout = kNever;
+  std::vector<at::Tensor> list{t};
+  return backend.allreduce(list, o);
+}
+c10::intrusive_ptr<c10d::Work> start_broadcast(c10d::Backend& backend, const at::Tensor& t, int64_t root) {
+  c10d::BroadcastOptions o;
+  o.rootRank = root;
+  o.timeout = kNever;
+  std::vector<at::Tensor> list{t};
+  return backend.broadcast(list, o);
+}
+
 // Connects to the store, or serves it, and waits until every rank has written its first state.
 c10::intrusive_ptr<c10d::Store> join(const af_group_config& c, const std::string& where) {
   c10d::TCPStoreOptions o;
@@ -159,20 +174,14 @@ class Ranks : public Group {
 
   void broadcast(const at::Tensor& t, int root, bool patient) override {
     begin("broadcast from rank " + std::to_string(root));
-    c10d::BroadcastOptions o;
-    o.rootRank = root;
-    o.timeout = kNever;
     if (root != rank_) meter_->receive(&Traffic::rest, static_cast<int64_t>(t.nbytes()));
-    over(t, patient ? root : -1, [&](c10d::Backend& b, const at::Tensor& x) {
-      std::vector<at::Tensor> list{x};
-      return b.broadcast(list, o);
-    });
+    over(t, patient ? root : -1, [&](c10d::Backend& b, const at::Tensor& x) { return start_broadcast(b, x, root); });
   }
 
   void all_reduce(const at::Tensor& flat) override {
     begin("all-reduce of " + std::to_string(flat.numel()));
     meter_->receive(&Traffic::rest, 2 * (world_ - 1) * static_cast<int64_t>(flat.nbytes()) / world_);  // Gloo's ring
-    sum(flat);
+    over(flat, -1, start_sum);
   }
 
   std::unique_ptr<Pending> start_reduce_scatter(const at::Tensor& bucket) override {
@@ -257,11 +266,7 @@ class Ranks : public Group {
     for (int64_t r = 0; r < world_; r++) {
       const Range range = piece(bucket.numel(), r);
       if (range.length == 0) continue;
-      c10d::BroadcastOptions o;
-      o.rootRank = r;
-      o.timeout = kNever;
-      std::vector<at::Tensor> list{values.narrow(0, range.begin, range.length)};
-      works.push_back(gloo_->broadcast(list, o));
+      works.push_back(start_broadcast(*gloo_, values.narrow(0, range.begin, range.length), r));
     }
     return std::make_unique<Operation>(*this, std::move(works), [bucket, values] {
       if (bucket.is_cuda()) bucket.copy_(values);
@@ -279,12 +284,7 @@ class Ranks : public Group {
       o.timeout = kNever;
       works.push_back(nccl_->_reduce_scatter_base(own, whole, o));
     }
-    if (rest < n) {
-      c10d::AllreduceOptions o;
-      o.timeout = kNever;
-      std::vector<at::Tensor> list{bucket.narrow(0, rest, n - rest)};
-      works.push_back(nccl_->allreduce(list, o));
-    }
+    if (rest < n) works.push_back(start_sum(*nccl_, bucket.narrow(0, rest, n - rest)));
     return std::make_unique<Operation>(*this, std::move(works));
   }
 
@@ -298,13 +298,7 @@ class Ranks : public Group {
       o.timeout = kNever;
       works.push_back(nccl_->_allgather_base(whole, own, o));
     }
-    if (rest < n) {
-      c10d::BroadcastOptions o;
-      o.rootRank = world_ - 1;
-      o.timeout = kNever;
-      std::vector<at::Tensor> list{bucket.narrow(0, rest, n - rest)};
-      works.push_back(nccl_->broadcast(list, o));
-    }
+    if (rest < n) works.push_back(start_broadcast(*nccl_, bucket.narrow(0, rest, n - rest), world_ - 1));
     return std::make_unique<Operation>(*this, std::move(works));
   }
 
@@ -372,21 +366,9 @@ class Ranks : public Group {
     }
   }
 
-  void sum(const at::Tensor& t) {
-    c10d::AllreduceOptions o;
-    o.timeout = kNever;
-    over(t, -1, [&](c10d::Backend& b, const at::Tensor& x) {
-      std::vector<at::Tensor> list{x};
-      return b.allreduce(list, o);
-    });
-  }
-
   // All ranks are here: before NCCL, whose first operation blocks until all have come.
   void meet() {
-    std::vector<at::Tensor> one{at::zeros({1})};
-    c10d::AllreduceOptions o;
-    o.timeout = kNever;
-    finish(gloo_->allreduce(one, o), -1, place_);
+    finish(start_sum(*gloo_, at::zeros({1})), -1, place_);
     met_ = true;
   }
   void meet_once() {
@@ -571,9 +553,7 @@ void af_group_fail(af_group* g, const char* why) {
 af_error* af_model_broadcast(af_model* m, af_group* g) {
   return af::guard([&] {
     af::settle(*m);
-    g->group->broadcast(m->flat, 0);
-    if (m->frozen.defined()) g->group->broadcast(m->frozen, 0);
-    af_model_changed(m);
+    af::broadcast(*m, *g->group);
   });
 }
 

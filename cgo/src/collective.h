@@ -15,8 +15,6 @@ inline Range piece_of(int64_t n, int64_t rank, int64_t world) {
 
 // Who owns what of a flat buffer that is cut into buckets: each rank a piece of every bucket.
 struct Shards {
-  Shards() = default;
-  Shards(std::vector<Range> cut, int64_t world_size) : buckets(std::move(cut)), world(world_size) {}
   std::vector<Range> buckets;  // of the buffer, in its order
   int64_t world = 1;
   std::vector<Range> of(int64_t rank) const {  // [buckets] pieces of the buffer, some empty

@@ -50,6 +50,12 @@ af_tensor new_handle(at::Tensor t) {
   return p.release();
 }
 
+void check_device(int device) {
+  if (device >= 0 && device >= af_cuda_devices())
+    throw InputError("device cuda:" + std::to_string(device) + " is not there: libtorch sees " +
+                     std::to_string(af_cuda_devices()) + " CUDA devices");
+}
+
 }  // namespace af
 
 extern "C" {

@@ -13,7 +13,7 @@ constexpr size_t kSums = 2;
 
 Exchange::Exchange(std::shared_ptr<Group> group, const std::vector<Range>& parts)
     : group_(std::move(group)),
-      shards_(parts, group_->world()),
+      shards_{parts, group_->world()},
       next_(static_cast<int64_t>(parts.size()) - 1),
       gathers_(parts.size()) {}
 
@@ -21,11 +21,15 @@ bool Exchange::idle() const {
   return sums_.empty() && std::all_of(gathers_.begin(), gathers_.end(), [](const auto& g) { return g == nullptr; });
 }
 
+void Exchange::check_sums() const {
+  if (next_ + 1 < static_cast<int64_t>(shards_.buckets.size()))
+    throw InputError("the gradients of this step are on their way to the other ranks; take the step or drop them first");
+}
+
 void Exchange::begin_backward() {
   sending_ = expected_;
   expected_ = false;
-  if (next_ + 1 < static_cast<int64_t>(shards_.buckets.size()))
-    throw InputError("the gradients of this step are on their way to the other ranks; take the step or drop them first");
+  check_sums();
 }
 
 void Exchange::start(int64_t part, const at::Tensor& gradient) {
@@ -87,6 +91,12 @@ void Exchange::settle() {
 void settle(const af_model& m) {
   if (m.exchange) m.exchange->settle();
   if (m.flat.is_meta()) throw InputError("the parameters are spread over the ranks; gather them first");
+}
+
+void broadcast(af_model& m, Group& group) {
+  group.broadcast(m.flat, 0);
+  if (m.frozen.defined()) group.broadcast(m.frozen, 0);
+  af_model_changed(&m);
 }
 
 }  // namespace af

@@ -22,6 +22,7 @@ class Exchange {
 
   // ---- gradients; the parts go from the last to the first, as a backward has them ----
   void expect() { expected_ = true; }  // the next backward adds the last gradients before the optimizer's step
+  void check_sums() const;             // InputError where sums have begun
   // A backward begins. InputError where sums have begun, which would miss its gradients.
   void begin_backward();
   // The backward adds nothing more to the part of gradient [P]. Starts its sum if this is the backward expected.
@@ -50,5 +51,8 @@ class Exchange {
 
 // Waits until the model's parameters are whole on this rank; InputError where they are spread over the ranks.
 void settle(const af_model& m);
+
+// The model's parameters, whole on every rank, become rank 0's; the frozen ones too.
+void broadcast(af_model& m, Group& group);
 
 }  // namespace af

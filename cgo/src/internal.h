@@ -69,6 +69,8 @@ inline at::Tensor& tensor(af_tensor t) {
 }
 af_tensor new_handle(at::Tensor t);  // counted in live until freed here or by gotorch's finalizer
 
+void check_device(int device);  // InputError where libtorch sees no CUDA device of that index; below 0 is the CPU
+
 // Elements of a flat buffer.
 struct Range {
   int64_t begin, length;
@@ -175,6 +177,7 @@ struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   // The float32 parameters are spread over the ranks, and forwards read a rounded copy that the optimizer keeps up to
   // date. flat is a meta tensor then, or, where they were gathered, what they were when they were gathered.
   bool spread = false;
+  at::Tensor held_gradient;  // [P] in host memory: the gradient of a model that was released
 
   // An uninitialised tensor on the device, from the pool where there is one.
   at::Tensor scratch(at::IntArrayRef sizes, at::ScalarType type = at::kFloat) const;
@@ -201,9 +204,6 @@ struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
  private:
   af::Parameters rounded_;
   uint64_t rounded_version_ = 0, rounded_base_version_ = 0;
-
- public:
-  at::Tensor held_gradient;  // [P] in host memory: the gradient of a model that was released
 };
 
 namespace af {

@@ -27,6 +27,12 @@ std::unique_ptr<CudaDriver> load(const std::string& path) {
   return d;
 }
 
+// The driver's calls use the context that is current on their OS thread, and each may come on another one. libtorch makes
+// the device's context current with the first tensor that a thread makes there.
+void make_current(at::Device device) {
+  if (!device.is_cpu()) at::zeros({1}, at::TensorOptions(at::kFloat).device(device));
+}
+
 }  // namespace
 
 void CudaDriver::check(const char* call, int result) const {
@@ -48,18 +54,22 @@ const CudaDriver& cuda_driver(const std::string& path) {
 SharedMemory::SharedMemory(const CudaDriver& driver, at::Device device, int64_t bytes)
     : driver_(driver), device_(device) {
   const c10::DeviceGuard guard(device_);
-  // libtorch's first tensor makes the device's context current on this thread, which the driver's calls use.
-  if (!device_.is_cpu()) at::zeros({1}, at::TensorOptions(at::kFloat).device(device_));
+  make_current(device_);
   driver_.check("cuMemAlloc", driver_.allocate(&memory_, static_cast<size_t>(bytes)));
 }
 
 SharedMemory::~SharedMemory() {
-  const c10::DeviceGuard guard(device_);
-  driver_.release(memory_);  // nothing can be done about an error here
+  try {
+    const c10::DeviceGuard guard(device_);
+    make_current(device_);
+    driver_.release(memory_);
+  } catch (...) {  // nothing can be done about an error here
+  }
 }
 
 IpcHandle SharedMemory::handle() const {
   const c10::DeviceGuard guard(device_);
+  make_current(device_);
   IpcHandle h{};
   driver_.check("cuIpcGetMemHandle", driver_.handle(&h, memory_));
   return h;

@@ -35,7 +35,11 @@ void empty_cache(at::Device device) {
 void af_model::release() {
   if (exchange) exchange->settle();
   if (!spread) rounded_ = {};  // else it is all there is on this rank
-  if (grad.flat.defined() && grad.flat.any().item<bool>()) held_gradient = af::to_host(grad.flat);
+  if (grad.flat.defined() && grad.flat.any().item<bool>()) {
+    const at::Tensor host = af::to_host(grad.flat);
+    if (held_gradient.defined()) host.add_(held_gradient);  // of a release before the last backward
+    held_gradient = host;
+  }
   grad = {};
   pool->clear();
   af::empty_cache(device);
@@ -53,7 +57,10 @@ void af_model::restore() {
 extern "C" {
 
 af_error* af_model_release(af_model* m) {
-  return af::guard([&] { m->release(); });
+  return af::guard([&] {
+    if (m->exchange) m->exchange->check_sums();
+    m->release();
+  });
 }
 
 }  // extern "C"

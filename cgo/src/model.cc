@@ -168,10 +168,7 @@ extern "C" {
 af_error* af_model_new(const af_model_config* c, int device, af_model** out) {
   return af::guard([&] {
     af::check_config(*c);
-    if (device >= 0 && device >= af_cuda_devices()) {
-      throw af::InputError("device cuda:" + std::to_string(device) + " is not there: libtorch sees " +
-                           std::to_string(af_cuda_devices()) + " CUDA devices");
-    }
+    af::check_device(device);
     auto m = std::make_shared<af_model>();
     m->config = *c;
     m->inv_freq_storage.assign(c->inv_freq, c->inv_freq + c->head_dim / 2);

@@ -301,9 +301,7 @@ af_error* af_optimizer_share(af_optimizer* o) {
       if (group.rank() == 0) throw af::InputError("the parameters of rank 0 are not whole; gather them first");
       m.lay_over(af::new_flat(m.flat.numel(), m.device));
     }
-    group.broadcast(m.flat, 0);
-    if (m.frozen.defined()) group.broadcast(m.frozen, 0);
-    af_model_changed(&m);
+    af::broadcast(m, group);
     if (!o->master) return;
     o->master->take(m);
     if (group.rank() > 0) o->master->free(m);
@@ -340,6 +338,7 @@ af_error* af_optimizer_zero_grad(af_optimizer* o) {
 
 af_error* af_optimizer_release(af_optimizer* o) {
   return af::guard([&] {
+    if (o->overlaps()) o->exchange->check_sums();
     if (!o->released && o->config.offload == 0) {
       at::Tensor avg = af::to_host(o->exp_avg), avg_sq = af::to_host(o->exp_avg_sq);  // both or none
       o->exp_avg = std::move(avg), o->exp_avg_sq = std::move(avg_sq);

@@ -35,7 +35,7 @@ namespace {
 // MKL takes its kernels for AVX2 on AMD's processors, so that oneDNN's for AVX-512 are twice as fast there.
 bool use_onednn(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b) {
   constexpr int64_t kLeast = 1 << 25;  // multiplications
-  if (cuda::on_device(y) || !y.is_contiguous() || y.scalar_type() != at::kFloat || a.scalar_type() != at::kFloat ||
+  if (!y.is_contiguous() || y.scalar_type() != at::kFloat || a.scalar_type() != at::kFloat ||
       b.scalar_type() != at::kFloat || a.size(0) * a.size(1) * b.size(1) < kLeast)
     return false;
 #ifdef AF_X86
@@ -84,7 +84,7 @@ at::Tensor wide(const at::Tensor& t) { return t.to(at::kFloat); }
 
 // MKL has bfloat16 kernels for Intel's processors; on AMD's it takes those for AVX2, which have no such instructions.
 bool has_mkl_half(const at::Tensor& b) {
-  if (cuda::on_device(b) || b.scalar_type() != at::kBFloat16) return false;
+  if (b.scalar_type() != at::kBFloat16) return false;
 #ifdef AF_X86
   static const bool fast =
       gemm_bf16bf16f32_ != nullptr && has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("intel");
@@ -95,7 +95,7 @@ bool has_mkl_half(const at::Tensor& b) {
 }
 
 bool use_mkl_half(const at::Tensor& y, const at::Tensor& b) {
-  return !cuda::on_device(y) && y.scalar_type() == at::kFloat && has_mkl_half(b);
+  return y.scalar_type() == at::kFloat && has_mkl_half(b);
 }
 
 // A matrix as MKL takes it, with the tensor that keeps its numbers.

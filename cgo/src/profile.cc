@@ -33,12 +33,6 @@ void wait_for(const at::Device& device) noexcept {
   }
 }
 
-void check_device(int device) {
-  if (device >= 0 && device >= af_cuda_devices())
-    throw InputError("device cuda:" + std::to_string(device) + " is not there: libtorch sees " +
-                     std::to_string(af_cuda_devices()) + " CUDA devices");
-}
-
 struct Total {
   int64_t calls = 0;
   double seconds = 0;

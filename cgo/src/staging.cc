@@ -24,7 +24,6 @@ int64_t pack(af_staging& s, const char* const* names, int64_t count, at::ScalarT
     if (bytes > s.bytes.numel() - at)
       throw InputError("parameter " + std::string(names[i]) + " ends at byte " + std::to_string(at + bytes) +
                        " of a buffer of " + std::to_string(s.bytes.numel()));
-    if (at % each != 0) throw InputError("the parts of a buffer are of one type");
     s.bytes.narrow(0, at, bytes).view(type).view(t.sizes()).copy_(t);
     at += bytes;
   }
@@ -65,7 +64,6 @@ af_error* af_staging_new(af_model* m, const af_staging_config* c, af_staging** o
 void af_staging_free(af_staging* s) {
   if (s == nullptr) return;
   af::live--;
-  s->bytes = at::Tensor();  // before the memory that it lies in
   delete s;
 }
 

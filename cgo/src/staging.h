@@ -6,6 +6,6 @@
 
 struct af_staging {
   std::shared_ptr<af_model> model;
-  std::unique_ptr<af::SharedMemory> shared;  // with ipc: what bytes lies in
+  std::unique_ptr<af::SharedMemory> shared;  // with ipc: what bytes lies in, and so destroyed after it
   at::Tensor bytes;                          // [capacity] uint8
 };

@@ -11,7 +11,6 @@ using Function = void*;
 
 enum {  // CUresult
   kSuccess = 0,
-  kInvalidImage = 200,
   kNoBinaryForGpu = 209,
   kInvalidPtx = 218,
   kUnsupportedPtxVersion = 222,

@@ -1,5 +1,5 @@
-// The kernels by their names for cuModuleGetFunction; cuda_kernels.cc launches them, and beside each launch stands the
-// ATen expression that says the same. Suffixes: fp32 and bf16 are the type of rows, of the head's gradient.
+// The kernels by their names for cuModuleGetFunction; launch.cc launches them. The ATen expressions that say the same
+// stand in elementwise.cc and head.cc. Suffixes: fp32 and bf16 are the type of rows, of the head's gradient.
 #include "head.h"
 #include "rows.h"
 
