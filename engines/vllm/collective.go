@@ -32,20 +32,20 @@ type Meeting struct {
 	Join func(ctx context.Context) (Group, error)
 }
 
-// PackedGroup is a Group that sends packed tensors from where they lie.
+// PackedGroup is a Group that sends packed tensors from the trainer's device.
 type PackedGroup interface {
 	Group
-	// SendPacked is Send of all of a chunk.
+	// SendPacked is Send of all of a chunk, which lies on the device.
 	SendPacked(ctx context.Context, chunk engines.Packed) error
 }
 
 // sendPacked sends a chunk, through host memory where the group knows no better. buffer is reused.
 func sendPacked(ctx context.Context, g Group, chunk engines.Packed, buffer *[]byte) error {
-	if direct, ok := g.(PackedGroup); ok {
-		return direct.SendPacked(ctx, chunk)
-	}
 	if bytes, ok := chunk.(hostBytes); ok {
 		return g.Send(ctx, bytes)
+	}
+	if direct, ok := g.(PackedGroup); ok {
+		return direct.SendPacked(ctx, chunk)
 	}
 	*buffer = slices.Grow((*buffer)[:0], int(chunk.Size()))[:chunk.Size()]
 	if err := chunk.Read(*buffer); err != nil {
