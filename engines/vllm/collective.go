@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/agentfly/agentfly/engines"
@@ -41,17 +40,15 @@ type PackedGroup interface {
 
 // sendPacked sends a chunk, through host memory where the group knows no better. buffer is reused.
 func sendPacked(ctx context.Context, g Group, chunk engines.Packed, buffer *[]byte) error {
-	if bytes, ok := chunk.(hostBytes); ok {
-		return g.Send(ctx, bytes)
-	}
-	if direct, ok := g.(PackedGroup); ok {
+	_, host := chunk.(hostBytes)
+	if direct, ok := g.(PackedGroup); ok && !host {
 		return direct.SendPacked(ctx, chunk)
 	}
-	*buffer = slices.Grow((*buffer)[:0], int(chunk.Size()))[:chunk.Size()]
-	if err := chunk.Read(*buffer); err != nil {
+	bytes, err := onHost(chunk, buffer)
+	if err != nil {
 		return err
 	}
-	return g.Send(ctx, *buffer)
+	return g.Send(ctx, bytes)
 }
 
 // Group is rank 0's end of a process group.
