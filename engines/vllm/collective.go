@@ -113,6 +113,11 @@ func (w Way) ServerBackend() string {
 	return "agentfly"
 }
 
+// TakesTensors tells whether an update by that way takes engines.Weights.Tensors.
+func (w Way) TakesTensors() bool {
+	return w == WayTransfer || w == WayIPC || w == WayGloo || w == WayNCCL
+}
+
 // meet finds a meeting for an update by that way, or says what is missing.
 func (o Options) meet(ctx context.Context, server string, world int) (Meeting, error) {
 	backend := o.Way.backend()
@@ -151,20 +156,16 @@ func (u *updateRun) broadcast(ctx context.Context) (err error) {
 			err = e
 		}
 	}()
-	if err := u.client.post(ctx, "/start_weight_update", nil); err != nil {
-		return err
-	}
-	err = together(ctx,
-		func(ctx context.Context) error {
-			return u.client.post(ctx, "/update_weights", map[string]any{"update_info": source.update})
-		},
-		func(ctx context.Context) error {
-			return source.chunks(ctx, u.options.ChunkBytes, func(_, _ int, chunk engines.Packed) error { return sendPacked(ctx, group, chunk, &buffer) })
-		})
+	err = u.weightUpdate(ctx, func() error {
+		return together(ctx,
+			func(ctx context.Context) error {
+				return u.client.post(ctx, "/update_weights", map[string]any{"update_info": source.update})
+			},
+			func(ctx context.Context) error {
+				return source.chunks(ctx, u.options.ChunkBytes, func(_, _ int, chunk engines.Packed) error { return sendPacked(ctx, group, chunk, &buffer) })
+			})
+	})
 	if err != nil {
-		return err
-	}
-	if err := u.client.post(ctx, "/finish_weight_update", map[string]any{"weight_version": u.version}); err != nil {
 		return err
 	}
 	return u.client.post(ctx, "/shutdown_weight_transfer_engine", nil)

@@ -3,7 +3,6 @@ package vllm
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 
@@ -95,18 +94,10 @@ func (u *updateRun) transfer(ctx context.Context) error {
 		return err
 	}
 	defer remove()
-	for _, s := range []struct {
-		path string
-		body any
-	}{
-		{"/init_weight_transfer_engine", map[string]any{"init_info": map[string]any{}}},
-		{"/start_weight_update", nil},
-		{"/update_weights", map[string]any{"update_info": plan}},
-		{"/finish_weight_update", map[string]any{"weight_version": u.version}},
-	} {
-		if err := u.client.call(ctx, http.MethodPost, s.path, s.body, nil); err != nil {
-			return fmt.Errorf("%s: %w", s.path, err)
-		}
+	if err := u.client.post(ctx, "/init_weight_transfer_engine", map[string]any{"init_info": map[string]any{}}); err != nil {
+		return err
 	}
-	return nil
+	return u.weightUpdate(ctx, func() error {
+		return u.client.post(ctx, "/update_weights", map[string]any{"update_info": plan})
+	})
 }
