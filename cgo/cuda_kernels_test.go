@@ -273,7 +273,7 @@ func TestKernelFaults(t *testing.T) {
 // standard error is read.
 func TestKernelsForAnotherDevice(t *testing.T) {
 	o := rowOperations(rand.New(rand.NewPCG(7, 9)), 2, 1, 16)[3]
-	if os.Getenv("AGENTFLY_TEST_DEVICE") != "" {
+	if os.Getenv("AGENTFLY_TEST_ANOTHER_DEVICE") != "" {
 		want := o.run(t, BF16, 0)
 		log := scripted(t, "libcuda.so.1")
 		for range 3 {
@@ -285,7 +285,7 @@ func TestKernelsForAnotherDevice(t *testing.T) {
 	scripted(t, "libcuda.so.1") // or skip
 	for fault, name := range map[string]string{"no-binary": "CUDA_ERROR_NO_BINARY_FOR_GPU", "ptx": "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "off": ""} {
 		c := exec.Command(os.Args[0], "-test.run=^TestKernelsForAnotherDevice$", "-test.v")
-		c.Env = append(os.Environ(), "AGENTFLY_TEST_DEVICE=1", "SCRIPTED_CUDA_FAULT="+fault)
+		c.Env = append(os.Environ(), "AGENTFLY_TEST_ANOTHER_DEVICE=1", "SCRIPTED_CUDA_FAULT="+fault)
 		line := "agentfly: CUDA kernels: none of those that the library carries is for this device or its driver (" + name + "); libtorch's own operations are used, which are slower\n"
 		count := 1
 		if fault == "off" {

@@ -31,6 +31,7 @@ in=$dir.new/in
 # what tests and jobs read beside their own folders, and what the library is compiled from
 git ls-files -z cgo policy trainer examples scripts | tar --null --files-from - -cf - | tar -xf - -C "$in/src"
 cp -r "$(go list -m -f '{{.Dir}}' github.com/wangkuiyi/gotorch)/cgotorch" "$in/gotorch/" && chmod -R u+w "$in/gotorch"
+cp "$(scripts/cuda_kernels.sh)" "$in/kernels.fatbin" # the machine has g++ at most, and no nvcc
 commit=$(git rev-parse --short=12 HEAD)
 git diff --quiet HEAD || commit="$commit, with changes that are not committed"
 echo "$commit" >"$in/commit"

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/agentfly/agentfly/engines"
@@ -32,26 +31,24 @@ type Meeting struct {
 	Join func(ctx context.Context) (Group, error)
 }
 
-// PackedGroup is a Group that sends packed tensors from where they lie.
+// PackedGroup is a Group that sends packed tensors from the trainer's device.
 type PackedGroup interface {
 	Group
-	// SendPacked is Send of all of a chunk.
+	// SendPacked is Send of all of a chunk, which lies on the device.
 	SendPacked(ctx context.Context, chunk engines.Packed) error
 }
 
 // sendPacked sends a chunk, through host memory where the group knows no better. buffer is reused.
 func sendPacked(ctx context.Context, g Group, chunk engines.Packed, buffer *[]byte) error {
-	if direct, ok := g.(PackedGroup); ok {
+	_, host := chunk.(hostBytes)
+	if direct, ok := g.(PackedGroup); ok && !host {
 		return direct.SendPacked(ctx, chunk)
 	}
-	if bytes, ok := chunk.(hostBytes); ok {
-		return g.Send(ctx, bytes)
-	}
-	*buffer = slices.Grow((*buffer)[:0], int(chunk.Size()))[:chunk.Size()]
-	if err := chunk.Read(*buffer); err != nil {
+	bytes, err := onHost(chunk, buffer)
+	if err != nil {
 		return err
 	}
-	return g.Send(ctx, *buffer)
+	return g.Send(ctx, bytes)
 }
 
 // Group is rank 0's end of a process group.
@@ -116,6 +113,11 @@ func (w Way) ServerBackend() string {
 	return "agentfly"
 }
 
+// TakesTensors tells whether an update by that way takes engines.Weights.Tensors.
+func (w Way) TakesTensors() bool {
+	return w == WayTransfer || w == WayIPC || w == WayGloo || w == WayNCCL
+}
+
 // meet finds a meeting for an update by that way, or says what is missing.
 func (o Options) meet(ctx context.Context, server string, world int) (Meeting, error) {
 	backend := o.Way.backend()
@@ -154,20 +156,16 @@ func (u *updateRun) broadcast(ctx context.Context) (err error) {
 			err = e
 		}
 	}()
-	if err := u.client.post(ctx, "/start_weight_update", nil); err != nil {
-		return err
-	}
-	err = together(ctx,
-		func(ctx context.Context) error {
-			return u.client.post(ctx, "/update_weights", map[string]any{"update_info": source.update})
-		},
-		func(ctx context.Context) error {
-			return source.chunks(ctx, u.options.ChunkBytes, func(_, _ int, chunk engines.Packed) error { return sendPacked(ctx, group, chunk, &buffer) })
-		})
+	err = u.weightUpdate(ctx, func() error {
+		return together(ctx,
+			func(ctx context.Context) error {
+				return u.client.post(ctx, "/update_weights", map[string]any{"update_info": source.update})
+			},
+			func(ctx context.Context) error {
+				return source.chunks(ctx, u.options.ChunkBytes, func(_, _ int, chunk engines.Packed) error { return sendPacked(ctx, group, chunk, &buffer) })
+			})
+	})
 	if err != nil {
-		return err
-	}
-	if err := u.client.post(ctx, "/finish_weight_update", map[string]any{"weight_version": u.version}); err != nil {
 		return err
 	}
 	return u.client.post(ctx, "/shutdown_weight_transfer_engine", nil)

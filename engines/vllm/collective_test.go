@@ -21,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/modelfile"
 )
 
@@ -128,6 +129,34 @@ func TestBroadcastOrder(t *testing.T) {
 			require.Equal(t, wantTokens(5, request(6, 1, 2, 3)), c.TokenIDs)
 		})
 	}
+}
+
+// packedGroup is a process group that sends from a device, as NCCL's: bytes of the host are no buffer of it.
+type packedGroup struct {
+	Group
+	sent [][]byte
+}
+
+func (g *packedGroup) Send(_ context.Context, chunk []byte) error {
+	g.sent = append(g.sent, slices.Clone(chunk))
+	return nil
+}
+
+func (g *packedGroup) SendPacked(_ context.Context, chunk engines.Packed) error {
+	p, ok := chunk.(part)
+	if !ok {
+		return fmt.Errorf("%T is no buffer of the device", chunk)
+	}
+	g.sent = append(g.sent, []byte(fmt.Sprintf("%d from the device", p.n)))
+	return nil
+}
+
+// A group that sends from a device gets the device's tensors from where they lie, and a folder's as bytes.
+func TestSendPacked(t *testing.T) {
+	g, buffer := &packedGroup{}, []byte(nil)
+	require.NoError(t, sendPacked(t.Context(), g, part{newMemory(5, "w"), 4}, &buffer))
+	require.NoError(t, sendPacked(t.Context(), g, hostBytes("from a file"), &buffer))
+	require.Equal(t, [][]byte{[]byte("4 from the device"), []byte("from a file")}, g.sent)
 }
 
 // When one half fails the other does not wait for it: the update ends with the reason.

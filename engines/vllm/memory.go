@@ -20,32 +20,22 @@ func (u *updateRun) openMemory(ctx context.Context) error {
 	if err := u.client.post(ctx, "/init_weight_transfer_engine", map[string]any{"init_info": map[string]any{}}); err != nil {
 		return err
 	}
-	if err := u.client.post(ctx, "/start_weight_update", nil); err != nil {
-		return err
-	}
 	source := packTensors(u.weights.Tensors)
-	err := source.chunks(ctx, u.options.ChunkBytes, func(first, end int, chunk engines.Packed) error {
-		handle, err := chunk.Handle()
-		if err != nil {
-			return err
-		}
-		if len(handle) != ipcHandleBytes {
-			return fmt.Errorf("the handle has %d bytes, CUDA's have %d", len(handle), ipcHandleBytes)
-		}
-		all := source.update
-		return u.client.post(ctx, "/update_weights", map[string]any{"update_info": memoryUpdate{
-			packedUpdate{all.Names[first:end], all.DTypes[first:end], all.Shapes[first:end]}, base64.StdEncoding.EncodeToString(handle),
-		}})
+	return u.weightUpdate(ctx, func() error {
+		return source.chunks(ctx, u.options.ChunkBytes, func(first, end int, chunk engines.Packed) error {
+			handle, err := chunk.Handle()
+			if err != nil {
+				return err
+			}
+			if len(handle) != ipcHandleBytes {
+				return fmt.Errorf("the handle has %d bytes, CUDA's have %d", len(handle), ipcHandleBytes)
+			}
+			all := source.update
+			return u.client.post(ctx, "/update_weights", map[string]any{"update_info": memoryUpdate{
+				packedUpdate{all.Names[first:end], all.DTypes[first:end], all.Shapes[first:end]}, base64.StdEncoding.EncodeToString(handle),
+			}})
+		})
 	})
-	if err != nil {
-		return err
-	}
-	return u.client.post(ctx, "/finish_weight_update", map[string]any{"weight_version": u.version})
 }
 
 const ipcHandleBytes = 64
-
-// TakesTensors tells whether an update by that way takes engines.Weights.Tensors.
-func (w Way) TakesTensors() bool {
-	return w == WayTransfer || w == WayIPC || w == WayGloo || w == WayNCCL
-}

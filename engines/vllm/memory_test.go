@@ -65,7 +65,7 @@ func TestTransferFromMemory(t *testing.T) {
 	w.Path, w.Tensors = "", newMemory(5, "w")
 	require.NoError(t, e.Update(t.Context(), w))
 	require.InDelta(t, 5, f.weights, 0)
-	plan, remove, err := shareMemory(t.Context(), newMemory(3, "a", "b", "c"), 6)
+	plan, remove, err := share(t.Context(), packTensors(newMemory(3, "a", "b", "c")), 6)
 	require.NoError(t, err)
 	require.Equal(t, []transferTensor{{"a", "F32", []int{1}, 0}, {"b", "F32", []int{1}, 4}, {"c", "F32", []int{1}, 8}}, plan.Tensors)
 	info, err := os.Stat(plan.File)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/modelfile"
@@ -55,6 +56,15 @@ func (b hostBytes) Read(to []byte) error {
 
 func (hostBytes) Handle() ([]byte, error) {
 	return nil, errors.New("tensors of a file are no memory of a device")
+}
+
+// onHost is what a chunk holds, in host memory: where it lies, or copied to buffer, which is reused.
+func onHost(chunk engines.Packed, buffer *[]byte) ([]byte, error) {
+	if bytes, ok := chunk.(hostBytes); ok {
+		return bytes, nil
+	}
+	*buffer = slices.Grow((*buffer)[:0], int(chunk.Size()))[:chunk.Size()]
+	return *buffer, chunk.Read(*buffer)
 }
 
 // packModel describes a model. Its tensors are read when they are packed, so the model must stay open.

@@ -3,13 +3,10 @@ package vllm
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/modelfile"
 )
 
 // transferPlan is the update_info of engines/vllm/extension/agentfly_transfer.py.
@@ -26,19 +23,11 @@ type transferTensor struct {
 	Offset int64  `json:"offset"`
 }
 
-// share writes the update's tensors into shared memory.
-func (u *updateRun) share(ctx context.Context) (plan transferPlan, remove func(), err error) {
-	if u.weights.Tensors != nil {
-		return shareMemory(ctx, u.weights.Tensors, u.options.ChunkBytes)
-	}
-	return shareTensors(u.weights.Path)
-}
+// safetensorsNames are their names of what PyTorch calls torchNames.
+var safetensorsNames = map[string]string{"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
-// safetensorsNames are their names of the types of engines.TensorInfo.
-var safetensorsNames = map[string]string{"float32": "F32", "bfloat16": "BF16"}
-
-// shareMemory does what shareTensors does with tensors of this process, chunk after chunk.
-func shareMemory(ctx context.Context, t engines.Tensors, limit int64) (plan transferPlan, remove func(), err error) {
+// share writes the tensors back to back into a file in shared memory, chunk after chunk. The caller removes it.
+func share(ctx context.Context, source packedSource, limit int64) (plan transferPlan, remove func(), err error) {
 	f, drop, err := sharedFile()
 	if err != nil {
 		return plan, nil, err
@@ -54,17 +43,18 @@ func shareMemory(ctx context.Context, t engines.Tensors, limit int64) (plan tran
 	if plan.File, err = filepath.Abs(f.Name()); err != nil {
 		return plan, nil, err
 	}
-	for _, info := range t.List() {
-		plan.Tensors = append(plan.Tensors, transferTensor{info.Name, safetensorsNames[info.DType], info.Shape, plan.Size})
-		plan.Size += info.Bytes
+	all := source.update
+	for i, name := range all.Names {
+		plan.Tensors = append(plan.Tensors, transferTensor{name, safetensorsNames[all.DTypes[i]], all.Shapes[i], plan.Size})
+		plan.Size += source.sizes[i]
 	}
 	var buffer []byte
-	err = packTensors(t).chunks(ctx, limit, func(_, _ int, chunk engines.Packed) error {
-		buffer = slices.Grow(buffer[:0], int(chunk.Size()))[:chunk.Size()]
-		if err := chunk.Read(buffer); err != nil {
+	err = source.chunks(ctx, limit, func(_, _ int, chunk engines.Packed) error {
+		bytes, err := onHost(chunk, &buffer)
+		if err != nil {
 			return err
 		}
-		_, err := f.Write(buffer)
+		_, err = f.Write(bytes)
 		return err
 	})
 	if err != nil {
@@ -84,48 +74,6 @@ func sharedFile() (f *os.File, remove func(), err error) {
 	return f, func() { os.Remove(f.Name()) }, nil
 }
 
-// shareTensors writes a folder's tensors back to back into a file in shared memory, which the caller removes.
-func shareTensors(path string) (plan transferPlan, remove func(), err error) {
-	m, err := modelfile.Open(path)
-	if err != nil {
-		return plan, nil, err
-	}
-	defer m.Close()
-	f, drop, err := sharedFile()
-	if err != nil {
-		return plan, nil, err
-	}
-	defer func() {
-		if err != nil {
-			drop()
-		}
-	}()
-	if plan.File, err = filepath.Abs(f.Name()); err != nil {
-		return plan, nil, err
-	}
-	for _, name := range m.Names() {
-		t, err := m.Tensor(name)
-		if err != nil {
-			f.Close()
-			return plan, nil, err
-		}
-		if _, err := f.Write(t.Data); err != nil {
-			f.Close()
-			return plan, nil, fmt.Errorf("shared memory: %w", err)
-		}
-		shape := t.Shape
-		if shape == nil {
-			shape = []int{}
-		}
-		plan.Tensors = append(plan.Tensors, transferTensor{name, string(t.DType), shape, plan.Size})
-		plan.Size += int64(len(t.Data))
-	}
-	if err := f.Close(); err != nil {
-		return plan, nil, fmt.Errorf("shared memory: %w", err)
-	}
-	return plan, drop, nil
-}
-
 func sharedMemory() string {
 	const linux = "/dev/shm"
 	if info, err := os.Stat(linux); err == nil && info.IsDir() {
@@ -136,23 +84,20 @@ func sharedMemory() string {
 
 // transfer sends the tensors through a file in shared memory.
 func (u *updateRun) transfer(ctx context.Context) error {
-	plan, remove, err := u.share(ctx)
+	source, done, err := u.source()
+	if err != nil {
+		return err
+	}
+	defer done()
+	plan, remove, err := share(ctx, source, u.options.ChunkBytes)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	for _, s := range []struct {
-		path string
-		body any
-	}{
-		{"/init_weight_transfer_engine", map[string]any{"init_info": map[string]any{}}},
-		{"/start_weight_update", nil},
-		{"/update_weights", map[string]any{"update_info": plan}},
-		{"/finish_weight_update", map[string]any{"weight_version": u.version}},
-	} {
-		if err := u.client.call(ctx, http.MethodPost, s.path, s.body, nil); err != nil {
-			return fmt.Errorf("%s: %w", s.path, err)
-		}
+	if err := u.client.post(ctx, "/init_weight_transfer_engine", map[string]any{"init_info": map[string]any{}}); err != nil {
+		return err
 	}
-	return nil
+	return u.weightUpdate(ctx, func() error {
+		return u.client.post(ctx, "/update_weights", map[string]any{"update_info": plan})
+	})
 }

@@ -432,6 +432,17 @@ func (u *updateRun) load(ctx context.Context) error {
 	}
 }
 
+// weightUpdate has the server, whose transfer engine is made, load the tensors that send brings it.
+func (u *updateRun) weightUpdate(ctx context.Context, send func() error) error {
+	if err := u.client.post(ctx, "/start_weight_update", nil); err != nil {
+		return err
+	}
+	if err := send(); err != nil {
+		return err
+	}
+	return u.client.post(ctx, "/finish_weight_update", map[string]any{"weight_version": u.version})
+}
+
 func (u *updateRun) name(ctx context.Context) error {
 	return u.client.nameWeights(ctx, u.version)
 }

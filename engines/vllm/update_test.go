@@ -317,7 +317,10 @@ func TestWholeGroups(t *testing.T) {
 
 func TestShareTensors(t *testing.T) {
 	w := fakeWeights(t, 5, 1)
-	plan, remove, err := shareTensors(w.Path)
+	source, done, err := (&updateRun{weights: w}).source()
+	require.NoError(t, err)
+	defer done()
+	plan, remove, err := share(t.Context(), source, chunkBytes)
 	require.NoError(t, err)
 	defer remove()
 	require.Equal(t, []transferTensor{{"w", "F32", []int{1}, 0}}, plan.Tensors)
@@ -325,6 +328,6 @@ func TestShareTensors(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []byte{0, 0, 0xa0, 0x40}, data)
 	require.Equal(t, int64(4), plan.Size)
-	_, _, err = shareTensors(t.TempDir())
+	_, _, err = (&updateRun{weights: engines.Weights{Path: t.TempDir()}}).source()
 	require.Error(t, err)
 }

@@ -276,7 +276,7 @@ func TestGPUCheckProbes(t *testing.T) {
 	require.Contains(t, rows, "the program starts")
 	require.Less(t, strings.Index(text, "software"), strings.Index(text, "the program starts"))
 
-	hangs := bundle{build: builds, starts: withoutGPU, environ: []string{"BUDGET=3"}, files: map[string]string{
+	hangs := bundle{build: builds, starts: withoutGPU, environ: []string{"BUDGET=10"}, files: map[string]string{
 		"bundle/src/scripts/gpu_probes.py": "import time\nprint('software\\tok\\tPython 3', flush=True)\ntime.sleep(60)\n",
 	}}
 	start := time.Now()
@@ -297,6 +297,54 @@ func TestGPUCheckKeepsItsTime(t *testing.T) {
 	require.Regexp(t, `^(stopped: of the 120 s that it may take \d were left of the stage|the 8 s of the stage are used up)$`, rows["goldens: scores"][1], "the latter where the machine is busy")
 	require.Equal(t, [2]string{"not run", "the 8 s of the stage are used up"}, rows["goldens: gradients"])
 	require.Equal(t, [2]string{"not run", "the 8 s of the stage are used up"}, rows["real weights (SmolLM2) against transformers"])
+}
+
+// Where nothing of the stage is left, neither probes nor a build begin.
+func TestGPUCheckBeginsNothingLate(t *testing.T) {
+	marks := func(name string) string { return "touch \"$OUT/../" + name + "\"\n" }
+	b := bundle{build: marks("built") + builds, starts: withoutGPU, environ: []string{"BUDGET=0"}, files: map[string]string{
+		"bundle/src/scripts/gpu_probes.py": "import os\nopen(os.environ['OUT'] + '/../probed', 'w')\n",
+	}}
+	dir := b.laid(t)
+	printed, err := b.command(t.Context(), dir, filepath.Join(dir, "bundle/src/scripts/gpu_check.sh"), "1").CombinedOutput()
+	require.NoError(t, err, string(printed))
+	_, rows := table(t, dir, "1")
+	require.Equal(t, map[string][2]string{
+		"probes":                             {"not run", "the 0 s of the stage are used up"},
+		"the C++ library compiles and links": {"not run", "the 0 s of the stage are used up"},
+	}, rows)
+	require.NoFileExists(t, filepath.Join(dir, "probed"))
+	require.NoFileExists(t, filepath.Join(dir, "built"))
+}
+
+// The machine's compiler takes the kernels that came with the bundle: it has no nvcc.
+func TestGPUCheckTakesTheKernelsAlong(t *testing.T) {
+	b := bundle{build: `grep -q 'fat binary' "$AGENTFLY_KERNELS" || exit 1
+` + builds, starts: withoutGPU, files: map[string]string{"bundle/kernels.fatbin": "fat binary"}}
+	_, rows, _ := b.check(t, "4")
+	require.Equal(t, "ok", rows["the C++ library compiles and links"][0])
+}
+
+// A test whose subtests are all skipped shows nothing, though it passes.
+func TestGPUCheckOfSkippedSubtests(t *testing.T) {
+	printed := func(lines ...string) string {
+		return "#!/bin/sh\ncat <<'E'\n" + strings.Join(lines, "\n") + "\nPASS\nE\n"
+	}
+	skipped := []string{
+		"=== RUN   TestKernelsEqual", "=== RUN   TestKernelsEqual/a", "    x_test.go:1: the scripted libcuda is not here", "=== RUN   TestKernelsEqual/b", "=== RUN   TestKernelsEqual/b/c", "    x_test.go:1: the scripted libcuda is not here",
+		"--- PASS: TestKernelsEqual (0.00s)", "    --- SKIP: TestKernelsEqual/a (0.00s)", "    --- PASS: TestKernelsEqual/b (0.00s)", "        --- SKIP: TestKernelsEqual/b/c (0.00s)",
+	}
+	b := bundle{build: builds, starts: withGPU, files: map[string]string{"bundle/bin/cgo.test": printed(skipped...)}}
+	_, rows, _ := b.check(t, "4")
+	require.Equal(t, [2]string{"skipped", "the scripted libcuda is not here"}, rows["own kernels against ATen"])
+
+	b.files["bundle/bin/cgo.test"] = printed("=== RUN   TestKernels", "=== RUN   TestKernels/a", "--- PASS: TestKernels (0.00s)", "    --- PASS: TestKernels/a (0.00s)")
+	_, rows, _ = b.check(t, "4")
+	require.Equal(t, [2]string{"ok", "1 test(s) on cuda"}, rows["own kernels against ATen"])
+
+	b.files["bundle/bin/cgo.test"] = printed(append(skipped, "=== RUN   TestKernels", "--- PASS: TestKernels (0.00s)")...)
+	text, _, _ := b.check(t, "4")
+	require.Contains(t, text, "| own kernels against ATen | ok | 1 test(s) on cuda |\n| own kernels against ATen | skipped | the scripted libcuda is not here |")
 }
 
 // A stage that is killed leaves the rows that it had, and their logs.
