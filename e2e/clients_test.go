@@ -50,9 +50,7 @@ trainer: {steps: 1}
 			dir := filepath.Join(t.TempDir(), "run")
 			status, out, errs := command("", "train", guest(t, job, ""), "--output", dir)
 			require.Zero(t, status, "%s%s", out, errs)
-			db, err := store.OpenReader(filepath.Join(dir, "store.db"))
-			require.NoError(t, err)
-			defer db.Close()
+			db := opened(t, dir)
 			sampled, trained := 0, 0
 			require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 				require.Empty(t, r.Trajectory.Err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -79,9 +78,7 @@ func TestAnAgentOfItsOwn(t *testing.T) {
 	k := newKilled(t)
 	k.job = guest(t, guestJob, guestAgent)
 	whole := k.endAlike(kills(t, 3), func(string) {})
-	db, err := store.OpenReader(filepath.Join(whole, "store.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := opened(t, whole)
 	n := 0
 	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		tr := r.Trajectory
@@ -121,33 +118,26 @@ func TestAgentsBesideUpdates(t *testing.T) {
 			k.longest = 2 * time.Second
 			dir := filepath.Join(t.TempDir(), "run")
 			k.finish(dir, 2, args...)
-			db, err := store.OpenReader(filepath.Join(dir, "store.db"))
-			require.NoError(t, err)
-			defer db.Close()
-			log, err := db.Recover(context.Background(), 0)
-			require.NoError(t, err)
-			require.Len(t, log.Batches, killSteps)
+			db := opened(t, dir)
 			seen, stale := map[string]bool{}, 0
-			for step, b := range log.Batches {
+			log := eachTrained(t, db, func(step int, b store.Batch, g trajectory.Group) {
 				require.Len(t, b.Groups, 2)
-				groups, err := db.Groups(context.Background(), b.Groups, "")
-				require.NoError(t, err)
-				for _, g := range groups {
-					require.Len(t, g.Trajectories, 4)
-					for _, tr := range g.Trajectories {
-						require.Empty(t, tr.Err)
-						require.False(t, seen[tr.ID], "%s is trained twice", tr.ID)
-						seen[tr.ID] = true
-						require.Len(t, tr.Samples, 1)
-						for i, on := range tr.Samples[0].ResponseMask {
-							if lag := b.Version - tr.Samples[0].PolicyVersion[i]; on {
-								require.LessOrEqual(t, lag, int32(2), "step %d, %s", step, tr.ID)
-								stale = max(stale, int(lag))
-							}
+				require.Len(t, g.Trajectories, 4)
+				for _, tr := range g.Trajectories {
+					require.Empty(t, tr.Err)
+					require.False(t, seen[tr.ID], "%s is trained twice", tr.ID)
+					seen[tr.ID] = true
+					require.Len(t, tr.Samples, 1)
+					for i, on := range tr.Samples[0].ResponseMask {
+						if lag := b.Version - tr.Samples[0].PolicyVersion[i]; on {
+							require.LessOrEqual(t, lag, int32(2), "step %d, %s", step, tr.ID)
+							stale = max(stale, int(lag))
 						}
 					}
 				}
-			}
+			})
+			require.Len(t, log.Batches, killSteps)
+			require.Len(t, seen, 2*4*killSteps)
 			require.Positive(t, stale, "agents sampled beside updates")
 			status, out, errs := command("", "replay", dir)
 			require.Zero(t, status, "%s%s", out, errs)
@@ -215,9 +205,7 @@ func TestAgentsThatFail(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
 			status, out, errs := command("", "train", guest(t, guestJob, c.agent), "--output", dir, "--set", "trainer.steps=2", "--set", "rollout.max_failed=1")
 			require.Zero(t, status, "%s%s", out, errs)
-			db, err := store.OpenReader(filepath.Join(dir, "store.db"))
-			require.NoError(t, err)
-			defer db.Close()
+			db := opened(t, dir)
 			failed := 0
 			require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 				if r.Trajectory.Err == "" {
@@ -237,10 +225,7 @@ func TestAgentsThatFail(t *testing.T) {
 // Agents that run elsewhere come for tasks, and live on while the run is killed: they go on where they were.
 func TestAgentsThatComeForTasks(t *testing.T) {
 	needTorch(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
+	address := "127.0.0.1:" + freePort(t)
 	job := guest(t, strings.Replace(guestJob, "command: [python3, agent.py], processes: 4", "online: true, key: '${GUEST_KEY}', listen: '"+address+"'", 1), onlineAgent)
 	t.Setenv("GUEST_KEY", "come in")
 	agents, stop := context.WithCancel(t.Context())
@@ -260,9 +245,7 @@ func TestAgentsThatComeForTasks(t *testing.T) {
 	k.longest = time.Since(start)
 	dir := filepath.Join(t.TempDir(), "run")
 	k.finish(dir, kills(t, 3), args...)
-	db, err := store.OpenReader(filepath.Join(dir, "store.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := opened(t, dir)
 	n := 0
 	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		tr := r.Trajectory
@@ -281,10 +264,7 @@ func TestAgentsThatComeForTasks(t *testing.T) {
 // A run learns from what agents of users do: they have work of their own, take a session for it, and post what it was worth.
 func TestARunLearnsFromUsers(t *testing.T) {
 	needTorch(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
+	address := "127.0.0.1:" + freePort(t)
 	job := guest(t, strings.NewReplacer(
 		"command: [python3, agent.py], processes: 4", "online: true, key: come in, listen: '"+address+"'",
 		"group_size: 4", "group_size: 1", "groups: 2", "groups: 8, timeout: 60", "rewards: [posted]", "rewards: [posted]\nalgorithm: {advantage: reinforce_pp, loss: ppo_clip}",
@@ -301,9 +281,7 @@ func TestARunLearnsFromUsers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	status, out, errs := command("", "train", job, "--output", dir)
 	require.Zero(t, status, "%s%s", out, errs)
-	db, err := store.OpenReader(filepath.Join(dir, "store.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := opened(t, dir)
 	n, asked := 0, map[string]bool{}
 	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		require.Empty(t, r.Trajectory.Err, r.Trajectory.ID)
@@ -344,9 +322,7 @@ func TestAHarness(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	status, out, errs := command("", "train", job, "--output", dir)
 	require.Zero(t, status, "%s%s", out, errs)
-	db, err := store.OpenReader(filepath.Join(dir, "store.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := opened(t, dir)
 	n := 0
 	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		tr := r.Trajectory
@@ -421,10 +397,7 @@ def post(url, key, body):
 // A gateway alone keeps what agents that come by themselves sample, and their sessions go on when it is killed and begins again.
 func TestAGatewayAlone(t *testing.T) {
 	needTorch(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
+	address := "127.0.0.1:" + freePort(t)
 	job, dir := guest(t, guestJob, guestAgent), filepath.Join(t.TempDir(), "kept")
 	text, err := os.ReadFile(job)
 	require.NoError(t, err)
@@ -501,9 +474,7 @@ func TestAGatewayAlone(t *testing.T) {
 	require.Contains(t, text2, `"gateway-0-2-0"`)
 	require.NoError(t, run.Process.Signal(os.Interrupt))
 	_ = run.Wait()
-	db, err := store.OpenReader(filepath.Join(dir, "store.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := opened(t, dir)
 	n := 0
 	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		n++
@@ -546,9 +517,7 @@ func TestTheREADMEsAgentTrains(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	status, out, errs := command("", "train", path, "--output", dir, "--set", "trainer.steps=2", "--set", "rollout.groups=2", "--set", "rollout.group_size=2", "--set", "rollout.max_new_tokens=16")
 	require.Zero(t, status, "%s%s", out, errs)
-	db, err := store.OpenReader(filepath.Join(dir, "store.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := opened(t, dir)
 	n := 0
 	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		require.Empty(t, r.Trajectory.Err)

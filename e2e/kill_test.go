@@ -138,33 +138,26 @@ func TestKillsOfAnAsynchronousRun(t *testing.T) {
 // once.
 func requireWhole(t *testing.T, dir string, staleness int32) {
 	t.Helper()
-	db, err := store.OpenReader(filepath.Join(dir, "store.db"))
-	require.NoError(t, err)
-	defer db.Close()
-	log, err := db.Recover(context.Background(), 0)
-	require.NoError(t, err)
-	require.Len(t, log.Batches, killSteps)
-	require.Empty(t, log.Outstanding, "nothing is sampled that no step trains")
+	db := opened(t, dir)
 	seen := map[string]bool{}
-	for step, b := range log.Batches {
+	log := eachTrained(t, db, func(step int, b store.Batch, g trajectory.Group) {
 		require.Len(t, b.Groups, 4)
-		groups, err := db.Groups(context.Background(), b.Groups, "")
-		require.NoError(t, err)
-		for _, g := range groups {
-			require.Len(t, g.Trajectories, 32)
-			for _, tr := range g.Trajectories {
-				require.False(t, seen[tr.ID], "%s is trained twice", tr.ID)
-				seen[tr.ID] = true
-				for _, s := range tr.Samples {
-					for i, on := range s.ResponseMask {
-						if on {
-							require.LessOrEqual(t, b.Version-s.PolicyVersion[i], staleness, "step %d, %s", step, tr.ID)
-						}
+		require.Len(t, g.Trajectories, 32)
+		for _, tr := range g.Trajectories {
+			require.False(t, seen[tr.ID], "%s is trained twice", tr.ID)
+			seen[tr.ID] = true
+			for _, s := range tr.Samples {
+				for i, on := range s.ResponseMask {
+					if on {
+						require.LessOrEqual(t, b.Version-s.PolicyVersion[i], staleness, "step %d, %s", step, tr.ID)
 					}
 				}
 			}
 		}
-	}
+	})
+	require.Len(t, log.Batches, killSteps)
+	require.Empty(t, log.Outstanding, "nothing is sampled that no step trains")
+	require.Len(t, seen, 4*32*killSteps)
 	stored := 0
 	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		stored++

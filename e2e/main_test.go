@@ -15,7 +15,9 @@ import (
 
 	"github.com/agentfly/agentfly"
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/python/gpython"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // TestMain lets the test binary stand in for agentfly's in tests that need a process of its own. The tests name files from the root of the
@@ -182,4 +184,28 @@ func requireSameRun(t *testing.T, dir string, rewards []float64, weights []byte)
 	status, out, errs := command("", "inspect", "trajectory", "--run", dir)
 	require.Zero(t, status, errs)
 	require.Equal(t, 6*128, strings.Count(out, "\n"), "every trajectory is stored once")
+}
+
+// opened is the store of a run, to read.
+func opened(t *testing.T, dir string) *store.Reader {
+	t.Helper()
+	db, err := store.OpenReader(filepath.Join(dir, store.File))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+// eachTrained calls f with every group that a run trained, in the order of training, and returns what its log holds.
+func eachTrained(t *testing.T, db *store.Reader, f func(step int, b store.Batch, g trajectory.Group)) *store.Recovery {
+	t.Helper()
+	log, err := db.Recover(context.Background(), 0)
+	require.NoError(t, err)
+	for step, b := range log.Batches {
+		groups, err := db.Groups(context.Background(), b.Groups, "")
+		require.NoError(t, err)
+		for _, g := range groups {
+			f(step, b, g)
+		}
+	}
+	return log
 }

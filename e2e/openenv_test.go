@@ -92,9 +92,7 @@ func TestAReferenceServerTrains(t *testing.T) {
 	require.GreaterOrEqual(t, after(run), 0.7)
 	require.Less(t, after(filepath.Join(dir, "shuffled"), "--set", "control.shuffle_rewards=true"), 0.4)
 
-	db, err := store.OpenReader(filepath.Join(run, "store.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := opened(t, run)
 	checked := 0
 	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		if turn := r.Trajectory.Turns[0]; len(turn.Results) == 1 && !turn.Results[0].Failed {

@@ -57,9 +57,7 @@ func TestAFrozenRoleHasNoGradient(t *testing.T) {
 	trained, _ := weightsAfter(t, guestJob, with)
 	require.False(t, string(left) == string(trained), "the calls that are left out would have a gradient")
 
-	db, err := store.OpenReader(filepath.Join(run, "store.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	db := opened(t, run)
 	require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		require.Len(t, r.Trajectory.Turns, 2)
 		require.EqualValues(t, "other", r.Trajectory.Turns[1].Role)
@@ -108,9 +106,7 @@ json.dump({"reward": 0, "answer": said}, open(os.environ["AGENTFLY_RESULT"], "w"
 	for mode, second := range map[string]float32{"first_occurrence": 0, "identical": 1} {
 		t.Run(mode, func(t *testing.T) {
 			_, run := weightsAfter(t, guestJob+"algorithm: {advantage: {name: turn, mode: "+mode+"}}\n", agent)
-			db, err := store.OpenReader(filepath.Join(run, "store.db"))
-			require.NoError(t, err)
-			defer db.Close()
+			db := opened(t, run)
 			seen := 0
 			require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 				tr := r.Trajectory

@@ -45,26 +45,18 @@ func TestTreesAreResumedAndReplayed(t *testing.T) {
 				require.Zero(t, status, "%s%s", out, errs)
 				require.Regexp(t, `(?m)^4 batches, 512 trajectories, \d+ tokens sampled again, weights: identical$`, out)
 			}
-			db, err := store.OpenReader(filepath.Join(whole, "store.db"))
-			require.NoError(t, err)
-			defer db.Close()
-			log, err := db.Recover(context.Background(), 0)
-			require.NoError(t, err)
+			db := opened(t, whole)
 			forks, shared, within := 0, 0, 0
-			for _, b := range log.Batches {
-				groups, err := db.Groups(context.Background(), b.Groups, "")
-				require.NoError(t, err)
-				for _, g := range groups {
-					require.Len(t, g.Trajectories, 32)
-					for _, tr := range g.Trajectories {
-						if tr.Branch != "" {
-							forks++
-							shared += tr.Forked + tr.ForkedAt
-							within += tr.ForkedAt
-						}
+			eachTrained(t, db, func(_ int, _ store.Batch, g trajectory.Group) {
+				require.Len(t, g.Trajectories, 32)
+				for _, tr := range g.Trajectories {
+					if tr.Branch != "" {
+						forks++
+						shared += tr.Forked + tr.ForkedAt
+						within += tr.ForkedAt
 					}
 				}
-			}
+			})
 			require.Greater(t, forks, 10)
 			require.Positive(t, shared)
 			require.Equal(t, strings.HasPrefix(name, "token_nll"), within > 0)
@@ -114,32 +106,24 @@ func TestTreesWithStatefulTools(t *testing.T) {
 	require.True(t, bytes.Equal(weights, same))
 	requireSameMetrics(t, whole, parts)
 
-	db, err := store.OpenReader(filepath.Join(whole, "store.db"))
-	require.NoError(t, err)
-	defer db.Close()
-	found, err := db.Recover(context.Background(), 0)
-	require.NoError(t, err)
+	db := opened(t, whole)
 	own, shared := 0, 0 // calls
-	for _, b := range found.Batches {
-		groups, err := db.Groups(context.Background(), b.Groups, "")
-		require.NoError(t, err)
-		for _, g := range groups {
-			for _, tr := range g.Trajectories {
-				require.Empty(t, tr.Err)
-				for k, turn := range tr.Turns {
-					for _, r := range turn.Results {
-						switch {
-						case r.Cause != "" && r.Cause != trajectory.CauseRaised:
-						case k < tr.Forked:
-							shared++
-						default:
-							own++
-						}
+	eachTrained(t, db, func(_ int, _ store.Batch, g trajectory.Group) {
+		for _, tr := range g.Trajectories {
+			require.Empty(t, tr.Err)
+			for k, turn := range tr.Turns {
+				for _, r := range turn.Results {
+					switch {
+					case r.Cause != "" && r.Cause != trajectory.CauseRaised:
+					case k < tr.Forked:
+						shared++
+					default:
+						own++
 					}
 				}
 			}
 		}
-	}
+	})
 	require.Positive(t, shared)
 	require.Equal(t, own+shared, made, "each call once, and once for each trajectory that forks behind it")
 }
@@ -171,9 +155,7 @@ func TestAgentsOfTheirOwnBranch(t *testing.T) {
 			whole := k.endAlike(kills(t, 1), func(string) {})
 			forks, within := 0, 0
 			ids := map[string][]int32{} // of what was sampled, by the names of turns
-			db, err := store.OpenReader(filepath.Join(whole, "store.db"))
-			require.NoError(t, err)
-			defer db.Close()
+			db := opened(t, whole)
 			require.NoError(t, db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 				tr := r.Trajectory
 				require.Empty(t, tr.Err)

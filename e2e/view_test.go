@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -34,10 +33,7 @@ func TestViewWhileARunTrains(t *testing.T) {
 		t.Skip("chromium is missing; install it: apt-get install chromium-headless-shell")
 	}
 	dir := t.TempDir()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
+	address := "127.0.0.1:" + freePort(t)
 	ctx, stop := context.WithCancel(context.Background())
 	var said strings.Builder
 	viewing := make(chan int, 1)
