@@ -151,6 +151,9 @@ func (c runsCommands) status(x *cli.Context) error {
 			p.line(label, "%s: %d, the oldest %s, for %s", w.Part, w.Count, w.Oldest, span(w.Seconds))
 		}
 	}
+	if g := s.Groups; g != nil {
+		p.line("groups", "%d being sampled, %d wait for their update, %d in it; at most %d at once, %s behind (most %d)", g.Sampling, g.Ended, g.Training, g.Most, plural(g.Behind, "policy version"), g.Staleness)
+	}
 	for _, l := range s.Engine {
 		where := "in the run's process"
 		if l.Server != "" {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/agentfly/agentfly/orchestrator/overview/overviewtest"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -48,7 +49,8 @@ func twoRuns(t *testing.T) (root string) {
 		Evaluations: []overviewtest.Evaluation{{Name: "before", Rewards: map[string]float64{"a": 0, "b": 1, "c": 0}}, {Name: "step-2", Step: 2, Rewards: map[string]float64{"a": 1, "b": 1, "c": 0}}},
 		Now: &runfolder.Now{
 			Host: host, PID: os.Getpid(), Written: at, Since: at.Add(-3 * time.Second), Doing: "the update of step 4",
-			Waits: []runfolder.Wait{{Part: "tool search", Count: 2, Oldest: "train-3-0-1" + escapes, Seconds: 4}},
+			Groups: &schedule.Groups{Sampling: 3, Ended: 2, Training: 4, Batch: 4, Most: 12, Behind: 1, Staleness: 2},
+			Waits:  []runfolder.Wait{{Part: "tool search", Count: 2, Oldest: "train-3-0-1" + escapes, Seconds: 4}},
 		},
 		Train: []overviewtest.Sampled{
 			{Step: 0, Index: 0, Reward: 0.5, Turns: []trajectory.Turn{calling("search", "I look for the capital", "It is Paris", "")}, Stop: trajectory.StopAnswer},
@@ -103,7 +105,7 @@ func TestStatusOfARun(t *testing.T) {
 	safe(t, out)
 	for _, want := range []string{
 		"going: grpo/ppo_clip, model tiny\n", "state     running, 3 of 10 steps done, last sign of it", "now       the update of step 4, for 3s (process ",
-		"waits for tool search: 2, the oldest train-3-0-1\\x1b[2J", ", for 4s\n", "left      about 12s: 7 steps of 2s each\n", "last step reward 0.400\n",
+		"waits for tool search: 2, the oldest train-3-0-1\\x1b[2J", ", for 4s\n", "groups    3 being sampled, 2 wait for their update, 4 in it; at most 12 at once, 1 policy version behind (most 2)\n", "left      about 12s: 7 steps of 2s each\n", "last step reward 0.400\n",
 		"          sampling 1.5 s, training 0.5 s\n", "reward    0.100 -> 0.400  ▁▃█\n", "held-out  0.333 -> 0.667  ▁█\n", "failures  failed 1/2  environment: the world has ended", "tool errors 1/1  search: gone",
 	} {
 		require.Contains(t, out, want)

@@ -102,7 +102,7 @@ type nowBoard struct {
 	folder   *runfolder.Folder
 	activity *activity
 	waits    *watchdog.Board // nil: nobody watches
-	load     func() []runfolder.Load
+	load     func(*runfolder.Now)
 	note     func(string)
 
 	cancel context.CancelFunc
@@ -111,8 +111,8 @@ type nowBoard struct {
 	failed bool // it could not be written, which was told
 }
 
-// showNow begins to write, until stop. load is how busy the engine is.
-func showNow(ctx context.Context, folder *runfolder.Folder, a *activity, load func() []runfolder.Load, note func(string)) *nowBoard {
+// showNow begins to write, until stop. load fills in how busy the engine is, and the groups.
+func showNow(ctx context.Context, folder *runfolder.Folder, a *activity, load func(*runfolder.Now), note func(string)) *nowBoard {
 	host, err := os.Hostname()
 	if err != nil {
 		host = ""
@@ -139,12 +139,12 @@ func showNow(ctx context.Context, folder *runfolder.Folder, a *activity, load fu
 func (b *nowBoard) write(always bool) {
 	n, now := b.last, time.Now()
 	n.Doing, n.Since = b.activity.now()
-	n.Waits, n.Engine = []runfolder.Wait{}, nil
+	n.Waits, n.Engine, n.Groups = []runfolder.Wait{}, nil, nil
 	if b.waits != nil && n.Ended == "" {
 		n.Waits = waitsOf(b.waits.Lines())
 	}
 	if n.Ended == "" {
-		n.Engine = b.load()
+		b.load(&n)
 	}
 	quiet := now.Sub(n.Written)
 	same := reflect.DeepEqual(n, b.last) // with waits it never is: their seconds go on

@@ -14,6 +14,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 )
 
 // An interruption is told what is let end, and about how long that takes, as far as the run knows by then.
@@ -62,7 +63,8 @@ func TestNowIsWritten(t *testing.T) {
 	a := &activity{}
 	a.begin(sampling, "waiting for the batch of step 1")
 	busy := []runfolder.Load{{Running: 3, Slots: 64, Waiting: 2}, {Server: "http://127.0.0.1:8001", Slots: 64, Down: "down: it does not answer"}}
-	b := showNow(ctx, runfolder.New(dir, false), a, func() []runfolder.Load { return loadOf(loaded{load: busy}) }, func(text string) { t.Error(text) })
+	outstanding := &schedule.Groups{Sampling: 3, Ended: 2, Training: 4, Batch: 4, Most: 12, Behind: 1, Staleness: 1}
+	b := showNow(ctx, runfolder.New(dir, false), a, func(n *runfolder.Now) { n.Engine, n.Groups = loadOf(loaded{load: busy}), outstanding }, func(text string) { t.Error(text) })
 	read := func() *runfolder.Now {
 		n, err := runfolder.ReadNow(dir)
 		require.NoError(t, err)
@@ -74,6 +76,7 @@ func TestNowIsWritten(t *testing.T) {
 	require.Equal(t, "waiting for the batch of step 1", n.Doing)
 	require.Equal(t, "train-0-0-0-0", n.Waits[0].Oldest)
 	require.Equal(t, busy, n.Engine)
+	require.Equal(t, outstanding, n.Groups)
 	wait.Leave()
 	cancel() // an interruption: what follows is told too
 	a.begin(saving, "the checkpoint after step 0")
@@ -83,10 +86,11 @@ func TestNowIsWritten(t *testing.T) {
 	require.False(t, n.Running(time.Now()))
 	require.Equal(t, []string{runfolder.EndedFailed, "no space is left"}, []string{n.Ended, n.Error})
 	require.Empty(t, n.Engine)
+	require.Nil(t, n.Groups)
 	(*nowBoard)(nil).stop("", nil)
 
 	failed := make(chan string, 2) // a folder that cannot be written is told of once
-	b = showNow(t.Context(), runfolder.New(filepath.Join(dir, "nowhere"), false), a, func() []runfolder.Load { return loadOf(nil) }, func(text string) { failed <- text })
+	b = showNow(t.Context(), runfolder.New(filepath.Join(dir, "nowhere"), false), a, func(n *runfolder.Now) { n.Engine = loadOf(nil) }, func(text string) { failed <- text })
 	require.Contains(t, <-failed, "cannot be written for agentfly status")
 	b.stop(runfolder.EndedDone, nil)
 	require.Empty(t, failed)

@@ -21,6 +21,7 @@ import (
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/report"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
@@ -105,7 +106,24 @@ func TestAsyncLearnsOnTheLocalEngine(t *testing.T) {
 	j, err := job.Load(asyncJob, "output="+filepath.Join(t.TempDir(), "run"))
 	require.NoError(t, err)
 	var out bytes.Buffer
+	ended, both := make(chan struct{}), make(chan bool)
+	go func() { // what other processes are told of the groups
+		sampledBesideAnUpdate := false
+		defer func() { both <- sampledBesideAnUpdate }()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			if n, err := runfolder.ReadNow(j.Output); err == nil && n != nil && n.Groups != nil {
+				sampledBesideAnUpdate = sampledBesideAnUpdate || n.Groups.Training > 0 && n.Groups.Sampling > 0
+			}
+		}
+	}()
 	sum, err := Train(t.Context(), j, slowTools(t, 100*time.Millisecond, 1), Options{Out: &out})
+	close(ended)
+	require.True(t, <-both)
 	require.NoError(t, err, out.String())
 	t.Log(out.String())
 	require.Greater(t, sum.Reward["last"], sum.Reward["first"]+0.4, "it learns")

@@ -97,7 +97,9 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	}
 	r.board = showResources(r.folder, func() []runfolder.Pool { return poolsOf(r.session) }, r.session.Notes.Note)
 	r.activity.begin(opening, "opening the trainer")
-	r.now = showNow(ctx, r.folder, r.activity, func() []runfolder.Load { return loadOf(r.session.Weights.Engine()) }, r.session.Notes.Note)
+	r.now = showNow(ctx, r.folder, r.activity, func(n *runfolder.Now) {
+		n.Engine, n.Groups = loadOf(r.session.Weights.Engine()), r.objective.Groups()
+	}, r.session.Notes.Note)
 	r.session.Sampler.Told = told(r.options.Event)
 	r.session.Sampler.Record = r.folder.DB.AddTurn
 	r.session.BeginAnew(r.folder.DB.Restart)

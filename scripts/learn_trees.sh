@@ -1,9 +1,18 @@
 #!/bin/sh
-# Trees beside chains at equal budgets of tool calls: JOB (default examples/two_step.yaml) trains with chains, with ARPO's entropy trees, with them and a
-# penalty for branches in a row, with Tree-GRPO's, and with EPTree's, for each seed; prints a table of rewards and of what was sampled.
-# SEEDS (default 1 2 3 4 5), STEPS (of the job), TREE_STEPS (as STEPS; a step of trees samples less, so more of them spend what the chains spend), ARMS, OUT (default runs/trees); what ran before is taken from there. MODEL is a model that begins, without
-# the job's worked examples: the one of examples/two_step_sft.yaml or three_step_sft.yaml, whose prompts are shorter. A run of two_step takes about half
-# an hour on two idle cores, one with MODEL and STEPS=20 about five minutes.
+# Trees beside chains at equal budgets of tool calls: JOB (default examples/two_step.yaml) trains with chains, with ARPO's
+# entropy trees, with them and a penalty for branches in a row, with Tree-GRPO's, and with EPTree's, for each seed; prints a
+# table of rewards and of what was sampled.
+#
+# SEEDS       default 1 2 3 4 5
+# ARMS        default chains arpo aepo tree_grpo eptree
+# STEPS       of the job by default; TREE_STEPS (default STEPS) those of trees: a step of trees samples less, so more of
+#             them spend what the chains spend
+# MODEL       a model that begins without the job's worked examples: that of examples/two_step_sft.yaml or
+#             three_step_sft.yaml. Prompts are shorter then
+# ARGS        further arguments of agentfly train
+# OUT         default runs/trees; runs that ended there are not made again
+#
+# A run of two_step takes about half an hour on two idle cores, one with MODEL and STEPS=20 about five minutes.
 set -eu
 cd "$(dirname "$0")/.."
 job=${JOB:-examples/two_step.yaml}
@@ -31,7 +40,8 @@ for seed in ${SEEDS:-1 2 3 4 5}; do
       ;;
     esac
     rm -rf "$run"
-    ${AGENTFLY:-bin/agentfly} train "$@" "$job" >"$run.log" 2>&1 || {
+    # shellcheck disable=SC2086 # several arguments
+    ${AGENTFLY:-bin/agentfly} train "$@" --set eval.tool_off=false ${ARGS:-} "$job" >"$run.log" 2>&1 || {
       tail -n 3 "$run.log"
       exit 1
     }

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/view/viewtest"
 )
@@ -354,6 +355,19 @@ func TestThePageOfALongRun(t *testing.T) {
 	}
 	_, series = stepsOf(t, db.Reader)
 	b.until(value + " == " + quote(short(series[2602]["reward/mean"])))
+	// A chart out of sight is not drawn anew before it comes into it.
+	last := `[...document.querySelectorAll('.card canvas')].at(-1)`
+	require.Greater(t, js[float64](b, last+".getBoundingClientRect().top"), 900.0)
+	drawn := js[string](b, last+".toDataURL()")
+	for step := 2603; step < 2800; step++ {
+		size.Steps = step + 1
+		require.NoError(t, viewtest.Step(t.Context(), db, size, x.words, step))
+	}
+	_, series = stepsOf(t, db.Reader)
+	b.until(value + " == " + quote(short(series[2799]["reward/mean"])))
+	require.Equal(t, drawn, js[string](b, last+".toDataURL()"))
+	js[bool](b, last+".scrollIntoView(), true")
+	b.until(last + ".toDataURL() != " + quote(drawn))
 	b.clean()
 }
 
@@ -369,6 +383,7 @@ func TestThePageSaysWhatARunDoesNow(t *testing.T) {
 	n := runfolder.Now{Host: host, PID: os.Getpid(), Started: time.Now().Add(-time.Minute), Written: time.Now(), Since: time.Now(), Doing: "waiting for the batch of step 3", Waits: []runfolder.Wait{
 		{Part: "tool " + viewtest.Hostile, Count: 7, Oldest: "train-2-0-1", Seconds: 12}, {Part: "engine", Count: 1, Oldest: "train-2-0-2-0", Seconds: 1},
 	}, Engine: []runfolder.Load{{Server: "http://127.0.0.1:8001", Running: 12, Slots: 64, Waiting: 3}, {Server: "http://127.0.0.1:8002", Slots: 64, Down: "down: no answer " + viewtest.Hostile}}}
+	n.Groups = &schedule.Groups{Sampling: 3, Ended: 2, Training: 4, Batch: 4, Most: 12, Behind: 1, Staleness: 1}
 	require.NoError(t, folder.WriteNow(n))
 	pool := runfolder.Pool{Name: "sandbox", Size: 4, InUse: 4, Waiting: 2, Queue: []runfolder.Holder{{Name: "train-2-1-3"}}}
 	require.NoError(t, folder.WriteResources(runfolder.Resources{Host: host, PID: os.Getpid(), Written: time.Now(), Pools: []runfolder.Pool{pool}}))
@@ -377,6 +392,7 @@ func TestThePageSaysWhatARunDoesNow(t *testing.T) {
 	require.Contains(t, js[string](b, "document.querySelector('#pools tbody tr').innerText"), "sandbox\t4 of 4\t0\t0\t2")
 	require.Equal(t, "http://127.0.0.1:8001\t12 of 64\t3\tserving", js[string](b, "document.querySelector('#engine tbody tr').innerText"))
 	require.Contains(t, js[string](b, "document.querySelectorAll('#engine tbody tr')[1].innerText"), "8002\t0 of 64\t0\tdown: no answer <script>")
+	require.Equal(t, "being sampled\n3\nwait for their update\n2\nin the update\n4\npolicy versions behind\n1", js[string](b, "document.querySelector('#groups').innerText"))
 	require.Equal(t, "waiting for the batch of step 3", js[string](b, "document.querySelector('#doing').innerText"))
 	b.accessible()
 	b.shoot("now")

@@ -11,26 +11,28 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 )
 
 // shownNow is what a run does, as its process last wrote it.
 type shownNow struct {
-	State   string         `json:"state"` // running, silent, ended, unknown
-	Host    string         `json:"host,omitempty"`
-	PID     int            `json:"pid,omitempty"`
-	Age     num            `json:"age"` // seconds since the process wrote it
-	Up      num            `json:"up"`  // seconds that the process lives, or lived
-	Doing   string         `json:"doing,omitempty"`
-	For     num            `json:"for"` // seconds that it did so when it wrote
-	Ended   string         `json:"ended,omitempty"`
-	Error   string         `json:"error,omitempty"`
-	Problem string         `json:"problem,omitempty"` // why nothing is known
-	Waits   []shownWait    `json:"waits"`
-	Engine  []shownLoad    `json:"engine"`
-	Pools   []shownPool    `json:"pools"`
-	Running int            `json:"trajectories"` // that began and have not ended
-	Numbers map[string]num `json:"numbers"`      // errors and memory of the last step
-	Control bool           `json:"control"`      // who asks may control the run
+	State   string           `json:"state"` // running, silent, ended, unknown
+	Host    string           `json:"host,omitempty"`
+	PID     int              `json:"pid,omitempty"`
+	Age     num              `json:"age"` // seconds since the process wrote it
+	Up      num              `json:"up"`  // seconds that the process lives, or lived
+	Doing   string           `json:"doing,omitempty"`
+	For     num              `json:"for"` // seconds that it did so when it wrote
+	Ended   string           `json:"ended,omitempty"`
+	Error   string           `json:"error,omitempty"`
+	Problem string           `json:"problem,omitempty"` // why nothing is known
+	Waits   []shownWait      `json:"waits"`
+	Engine  []shownLoad      `json:"engine"`
+	Pools   []shownPool      `json:"pools"`
+	Groups  *schedule.Groups `json:"groups,omitempty"` // of training tasks
+	Running int              `json:"trajectories"`     // that began and have not ended
+	Numbers map[string]num   `json:"numbers"`          // errors and memory of the last step
+	Control bool             `json:"control"`          // who asks may control the run
 }
 
 type shownWait struct {
@@ -131,6 +133,7 @@ func readNow(dir string, now time.Time) shownNow {
 	for _, w := range n.Waits[:min(len(n.Waits), mostShown)] {
 		out.Waits = append(out.Waits, shownWait{w.Part, w.Count, w.Oldest, num(w.Seconds)})
 	}
+	out.Groups = n.Groups
 	for _, l := range n.Engine[:min(len(n.Engine), mostShown)] {
 		out.Engine = append(out.Engine, shownLoad(l))
 	}

@@ -12,7 +12,8 @@ import (
 )
 
 // Objective is what a run learns from and by: rewards of rollouts, recorded conversations, or a teacher. Its methods are called by one
-// goroutine, in the order Prepare, then for each step Batch, Trained and Report, with Evaluate between steps, and at last Stop and Close.
+// goroutine, in the order Prepare, then for each step Batch, Trained and Report, with Evaluate between steps, and at last Stop and Close;
+// Groups by any goroutine at any time.
 type Objective interface {
 	// Prepare takes what the run has once its folder is open and its log is read.
 	Prepare(f Found)
@@ -27,6 +28,8 @@ type Objective interface {
 	// Evaluates tells whether there is anything held out; Evaluate evaluates it.
 	Evaluates() bool
 	Evaluate(ctx context.Context, name string, step int, toolsOff bool) (report.Evaluation, error)
+	// Groups are those outstanding; nil: there are none before the first step, and in supervised fine-tuning.
+	Groups() *schedule.Groups
 	// String says what a step takes, for the run's first line.
 	String() string
 	Close() error

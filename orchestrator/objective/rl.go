@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -26,7 +27,7 @@ type RL struct {
 	dealer    *data.Dealer
 	held      *data.Tasks // nil: nothing is evaluated
 	found     Found
-	feed      *schedule.Feed // nil before the first step
+	feed      atomic.Pointer[schedule.Feed] // nil before the first step
 }
 
 var _ Objective = (*RL)(nil)
@@ -101,8 +102,8 @@ func (o *RL) trained(groups []*trajectory.Group) []*trajectory.Group {
 
 // Trained implements Objective: further groups begin before the next batch is asked for.
 func (o *RL) Trained(ctx context.Context, version int32, more bool) {
-	if o.feed != nil && more { // nothing begins that no step would train
-		o.feed.Trained(ctx, version)
+	if feed := o.feed.Load(); feed != nil && more { // nothing begins that no step would train
+		feed.Trained(ctx, version)
 	}
 }
 
@@ -125,9 +126,19 @@ func (o *RL) Evaluate(ctx context.Context, name string, step int, toolsOff bool)
 
 // Stop implements Objective.
 func (o *RL) Stop() {
-	if o.feed != nil {
-		o.feed.Close()
+	if feed := o.feed.Load(); feed != nil {
+		feed.Close()
 	}
+}
+
+// Groups implements Objective.
+func (o *RL) Groups() *schedule.Groups {
+	feed := o.feed.Load()
+	if feed == nil {
+		return nil
+	}
+	g := feed.Groups()
+	return &g
 }
 
 // Close implements Objective.
@@ -146,14 +157,15 @@ func (o *RL) reward(b *Batch) {
 // section 3.2) a group whose rewards are all equal is dropped, and the next task of its stratum is sampled in its place,
 // until rollout.groups of them can be compared or rollout.max_refills is reached.
 func (o *RL) sample(ctx context.Context, at At) (*schedule.Batch, error) {
-	if o.feed == nil {
-		feed, err := o.openFeed(at)
-		if err != nil {
+	feed := o.feed.Load()
+	if feed == nil {
+		var err error
+		if feed, err = o.openFeed(at); err != nil {
 			return nil, err
 		}
-		o.feed = feed
+		o.feed.Store(feed)
 	}
-	return o.feed.Batch(ctx, at.Version)
+	return feed.Batch(ctx, at.Version)
 }
 
 // openFeed goes on where the log ends: at the groups that were outstanding, and behind all tasks that were dealt.

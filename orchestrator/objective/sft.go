@@ -12,6 +12,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/report"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -92,6 +93,9 @@ func (o *SFT) Evaluates() bool { return len(o.eval) > 0 }
 
 // Stop implements Objective.
 func (o *SFT) Stop() {}
+
+// Groups implements Objective.
+func (o *SFT) Groups() *schedule.Groups { return nil }
 
 // Close implements Objective.
 func (o *SFT) Close() error { return nil }

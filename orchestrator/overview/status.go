@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -22,6 +23,7 @@ type Status struct {
 	Doing       string             `json:"doing,omitempty"`  // what the run does now, in words; "" where it does not run, or an older program runs it
 	Since       *time.Time         `json:"since,omitempty"`  // since when
 	Engine      []runfolder.Load   `json:"engine,omitempty"` // how busy it is
+	Groups      *schedule.Groups   `json:"groups,omitempty"` // of training tasks, between their beginning and the end of their update
 	Waits       []runfolder.Wait   `json:"waits,omitempty"`  // what it waits for, and for whom; the longest first
 	Pools       []runfolder.Pool   `json:"pools,omitempty"`  // environments, sandboxes and interpreters of a run that runs
 	Last        map[string]float64 `json:"last,omitempty"`   // the metrics of the last step
@@ -65,7 +67,7 @@ func ReadStatus(ctx context.Context, dir string, at time.Time) (Status, error) {
 func (s *Status) runs(at time.Time) {
 	var elapsed float64
 	if now := s.now; now != nil {
-		s.Doing, s.Waits, s.Engine, s.PID, s.Host = now.Doing, now.Waits, now.Engine, now.PID, now.Host
+		s.Doing, s.Waits, s.Engine, s.Groups, s.PID, s.Host = now.Doing, now.Waits, now.Engine, now.Groups, now.PID, now.Host
 		s.Since = &now.Since
 		elapsed = min(at.Sub(now.Since).Seconds(), s.StepSeconds)
 	}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/agentfly/agentfly/orchestrator/schedule"
 )
 
 // NowFile is the name of the file that says what the run's process does.
@@ -15,16 +17,17 @@ const NowFile = "now.json"
 
 // Now is what a running process writes of itself, at least every NowBeat, for `agentfly status` in another one.
 type Now struct {
-	Host    string    `json:"host"`
-	PID     int       `json:"pid"`
-	Started time.Time `json:"started"` // the process
-	Written time.Time `json:"written"`
-	Doing   string    `json:"doing"`            // what the run does, in words
-	Since   time.Time `json:"since"`            // since when
-	Waits   []Wait    `json:"waits"`            // the longest first
-	Engine  []Load    `json:"engine,omitempty"` // how busy it is, a line for each of its servers
-	Ended   string    `json:"ended,omitempty"`  // how the process ended the run; "" while it runs
-	Error   string    `json:"error,omitempty"`  // why, where it failed
+	Host    string           `json:"host"`
+	PID     int              `json:"pid"`
+	Started time.Time        `json:"started"` // the process
+	Written time.Time        `json:"written"`
+	Doing   string           `json:"doing"`            // what the run does, in words
+	Since   time.Time        `json:"since"`            // since when
+	Waits   []Wait           `json:"waits"`            // the longest first
+	Engine  []Load           `json:"engine,omitempty"` // how busy it is, a line for each of its servers
+	Groups  *schedule.Groups `json:"groups,omitempty"` // those of the training tasks; nil: the run samples none
+	Ended   string           `json:"ended,omitempty"`  // how the process ended the run; "" while it runs
+	Error   string           `json:"error,omitempty"`  // why, where it failed
 }
 
 // How a process ends a run.

@@ -307,6 +307,13 @@ func mergeByNumber(a, b []*Slot) []*Slot {
 	return out
 }
 
+// Groups counts what is outstanding.
+func (f *Feed) Groups() Groups {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.plan.Groups()
+}
+
 // Close cancels what is being sampled and waits for its end.
 func (f *Feed) Close() {
 	f.mu.Lock()

@@ -29,6 +29,7 @@ type pipeline struct {
 	step     int         // of the next batch
 	version  int32       // of the weights that sample; during an update, before it
 	training bool        // a batch was handed out and is not trained yet
+	handed   int         // its groups
 	next     int         // running number of the next group
 	inStep   int         // groups admitted for the next batch's step so far: ids of sync count them
 	taken    map[int]int // by step: numbers of groups that a process before this one used up
@@ -278,7 +279,7 @@ func (p *pipeline) Batch() (b chosen, ok bool) {
 	p.open = slices.DeleteFunc(p.open, func(s *Slot) bool { return slices.Contains(b.groups, s) })
 	p.giveUp(b.dropped)
 	b.left = slices.Clone(p.open)
-	p.training, p.flat, p.refills, p.inStep, p.begun = true, nil, 0, 0, false
+	p.training, p.handed, p.flat, p.refills, p.inStep, p.begun = true, len(b.groups), nil, 0, 0, false
 	p.step++
 	return b, true
 }
@@ -333,3 +334,31 @@ func (p *pipeline) giveUp(slots []*Slot) {
 
 // Trained says that the update is done and which version samples from now on.
 func (p *pipeline) Trained(version int32) { p.training, p.version = false, version }
+
+// Groups are those that a run has outstanding: sampled, or not yet through the update that trains them. See docs/async.md.
+type Groups struct {
+	Sampling  int `json:"sampling"`  // have trajectories that go on
+	Ended     int `json:"ended"`     // wait for their update
+	Training  int `json:"training"`  // are in the update
+	Batch     int `json:"batch"`     // of an update
+	Most      int `json:"most"`      // outstanding at once
+	Behind    int `json:"behind"`    // policy versions between the oldest that samples or waits and the newest
+	Staleness int `json:"staleness"` // most versions that a group may be behind when it is trained
+}
+
+// Groups counts what is outstanding. Flat groups, which no update trains, are not.
+func (p *pipeline) Groups() Groups {
+	out := Groups{Batch: p.limits.Groups, Most: p.limits.Capacity, Staleness: p.limits.Staleness}
+	if p.training {
+		out.Training = p.handed
+	}
+	for _, s := range p.open {
+		if s.complete {
+			out.Ended++
+		} else {
+			out.Sampling++
+		}
+		out.Behind = max(out.Behind, int(p.version-s.version))
+	}
+	return out
+}

@@ -184,6 +184,7 @@ type simulation struct {
 	dropped   []int
 	trained   int
 	staleness int
+	behind    int // most that was told
 }
 
 func (s *simulation) say(format string, args ...any) string {
@@ -205,6 +206,16 @@ func (s *simulation) admit() {
 		}
 	}
 	require.LessOrEqual(s.t, s.count("running")+s.count("complete")+s.count("training"), s.l.Capacity, s.say("too many outstanding"))
+	s.counts()
+}
+
+// counts holds what is told of the groups against the books.
+func (s *simulation) counts() {
+	g := s.p.Groups()
+	require.Equal(s.t, [3]int{s.count("running"), s.count("complete"), s.count("training")}, [3]int{g.Sampling, g.Ended, g.Training}, s.say("being sampled, ended, in training"))
+	require.Equal(s.t, [3]int{s.l.Groups, s.l.Capacity, s.l.Staleness}, [3]int{g.Batch, g.Most, g.Staleness})
+	require.LessOrEqual(s.t, g.Behind, s.l.Staleness, s.say("a group that cannot be trained any more"))
+	s.behind = max(s.behind, g.Behind)
 }
 
 func (s *simulation) count(fate string) (n int) {
@@ -315,7 +326,7 @@ func (s *simulation) update() {
 
 // However groups end, a run gets through all its steps, trains no group beyond the bound, and loses or doubles none.
 func TestRandomSchedules(t *testing.T) {
-	stale, dropped, partial := 0, 0, 0
+	stale, behind, dropped, partial := 0, 0, 0, 0
 	for seed := range uint64(1000) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		l := Limits{Strata: 1 + rng.IntN(3), Updates: 1 + rng.IntN(3), Refills: rng.IntN(4), Drop: rng.IntN(2) == 0}
@@ -361,12 +372,13 @@ func TestRandomSchedules(t *testing.T) {
 		if l.rounds() {
 			require.Zero(t, s.staleness)
 		}
-		stale, dropped = max(stale, s.staleness), dropped+len(s.dropped)
+		stale, behind, dropped = max(stale, s.staleness), max(behind, s.behind), dropped+len(s.dropped)
 		if s.trained < full {
 			partial++
 		}
 	}
 	require.Greater(t, stale, 5, "the simulation comes near the bound")
+	require.Greater(t, behind, 5)
 	require.Greater(t, dropped, 150)
 	require.Greater(t, partial, 50)
 	t.Logf("largest staleness %d, %d groups dropped, %d runs with batches that were not full", stale, dropped, partial)

@@ -37,6 +37,7 @@ export function Chart({ title, lines, step, band, theme, onStep, onPoint }: Prop
   mark.current = step;
   told.current = onStep;
   pointed.current = onPoint;
+  const seen = useRef(true), late = useRef<(() => void) | null>(null); // what a chart out of sight draws when it comes into it
   const some = band ? banded(lines) : lines;
   const shape = JSON.stringify([theme, band, some.map((l) => [l.label, l.colour, l.dash, l.points])]);
   useEffect(() => {
@@ -71,10 +72,20 @@ export function Chart({ title, lines, step, band, theme, onStep, onPoint }: Prop
     u.over.addEventListener("click", () => { if (u.cursor.idx != null) told.current(u.data[0][u.cursor.idx]); });
     const size = new ResizeObserver(() => u.setSize({ width: width(), height: tall }));
     size.observe(el);
+    const sight = new IntersectionObserver((all) => {
+      seen.current = all[all.length - 1].isIntersecting;
+      if (seen.current) { late.current?.(); late.current = null; }
+    });
+    sight.observe(el);
     plot.current = u;
-    return () => { size.disconnect(); u.destroy(); plot.current = null; };
+    return () => { size.disconnect(); sight.disconnect(); u.destroy(); plot.current = late.current = null; seen.current = true; };
   }, [shape]);
-  useEffect(() => { plot.current?.setData(joined(some)); }, [lines]);
-  useEffect(() => { plot.current?.redraw(false); }, [step]);
+  useEffect(() => {
+    const draw = () => plot.current?.setData(joined(some)); // which draws the mark too
+    if (seen.current) draw(); else late.current = draw;
+  }, [lines]);
+  useEffect(() => {
+    if (seen.current) plot.current?.redraw(false); else late.current ??= () => plot.current?.redraw(false);
+  }, [step]);
   return <div class="plot" ref={box} role="img" aria-label={`curve of ${title}; its values at the chosen step stand below`} />;
 }

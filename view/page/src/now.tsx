@@ -7,9 +7,10 @@ import { chosen } from "./shell";
 type Wait = { part: string; count: number; oldest: string; seconds: number };
 type Pool = { name: string; size: number; in_use: number; ready: number; starting: number; waiting: number; broken: boolean; failed: number; replaced: number; p50: number; p99: number; queue: string[] };
 type Load = { server: string; running: number; slots: number; waiting: number; down?: string };
+type Groups = { sampling: number; ended: number; training: number; batch: number; most: number; behind: number; staleness: number };
 type State = {
   state: "running" | "silent" | "ended" | "unknown"; host?: string; pid?: number; age: number; up: number; doing?: string; for: number; ended?: string; error?: string; problem?: string;
-  waits: Wait[]; engine: Load[]; pools: Pool[]; trajectories: number; numbers: Record<string, number>; control: boolean;
+  waits: Wait[]; engine: Load[]; pools: Pool[]; groups?: Groups; trajectories: number; numbers: Record<string, number>; control: boolean;
 };
 
 // What a run can be asked for, with what that does. It looks between two steps.
@@ -73,6 +74,10 @@ export function Now() {
       <section class="card" aria-labelledby="w"><h3 id="w">It waits for</h3>
         {!n.waits.length ? <p class="none">Nothing outside its own process.</p> : <div class="scroll" tabIndex={0} role="region" aria-label="waits"><table id="waits"><thead><tr><th scope="col" class="left">part</th><th scope="col">waits</th><th scope="col">longest</th><th scope="col" class="left">of</th></tr></thead>
           <tbody>{n.waits.map((w) => <tr key={w.part}><td class="left">{clean(w.part)}</td><td>{w.count}</td><td>{seconds(w.seconds)}</td><td class="left">{clean(w.oldest)}</td></tr>)}</tbody></table></div>}</section>
+      {n.groups && <section class="card" aria-labelledby="q"><h3 id="q">Groups of training tasks</h3>
+        <dl class="tiles" id="groups"><div><dt>being sampled</dt><dd>{n.groups.sampling}</dd></div><div><dt>wait for their update</dt><dd>{n.groups.ended}</dd></div><div><dt>in the update</dt><dd>{n.groups.training}</dd></div>
+          <div><dt>policy versions behind</dt><dd>{n.groups.behind}</dd></div></dl>
+        <p class="note">An update takes {n.groups.batch}. At most {n.groups.most} are outstanding at once, and none is trained that is more than {n.groups.staleness} policy versions behind.</p></section>}
       {n.engine.length > 0 && <section class="card" aria-labelledby="g"><h3 id="g">Engine</h3>
         <div class="scroll" tabIndex={0} role="region" aria-label="slots"><table id="engine"><thead><tr><th scope="col" class="left">{n.engine.length > 1 ? "replica" : "where"}</th><th scope="col">slots in use</th><th scope="col">waiting</th><th scope="col" class="left">state</th></tr></thead>
           <tbody>{n.engine.map((l) => <tr key={l.server} class={l.down ? "bad" : ""}><td class="left">{l.server ? clean(l.server) : "in the run’s process"}</td><td>{l.running} of {l.slots}</td><td>{l.waiting}</td><td class={`left ${l.down ? "cause" : ""}`}>{l.down ? clean(l.down) : "serving"}</td></tr>)}</tbody></table></div></section>}
