@@ -30,6 +30,11 @@ type Format interface {
 // out when a completion is decoded.
 type Marks interface{ Marks() []string }
 
+// Writer is what a Format has that writes a call as its models do: what Write returns, Parse reads as that call.
+type Writer interface {
+	Write(call trajectory.ToolCall) string
+}
+
 // MarksOf are the marks of a format and the tags of a thought: some tokenizers call those special too, and a thought whose end is left
 // out never ends.
 func MarksOf(f Format) []string {

@@ -111,6 +111,18 @@ func TestHermesParse(t *testing.T) {
 	}
 }
 
+// What a format writes it reads as the same call.
+func TestWrittenCallsAreRead(t *testing.T) {
+	for _, name := range []string{"tags", "hermes"} {
+		f, err := NewFormat(name, testSpecs(), FormatOptions{})
+		require.NoError(t, err)
+		for _, call := range calls("calculator", `{"expression":"1 < 2\nand \"3\""}`, "weather", `{"city": "Rome", "days": 2}`, "roll", "{}") {
+			text := f.(Writer).Write(call)
+			require.Equal(t, Parsed{Calls: []trajectory.ToolCall{call}}, parse(t, f, text), text)
+		}
+	}
+}
+
 func TestObserve(t *testing.T) {
 	results := []trajectory.ToolResult{
 		{Call: trajectory.ToolCall{ID: "c1", Name: "calculator"}, Observation: "936"},

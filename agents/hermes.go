@@ -3,6 +3,7 @@ package agents
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +43,7 @@ const (
 
 var (
 	_ Format   = (*hermes)(nil)
+	_ Writer   = (*hermes)(nil)
 	_ Required = (*hermes)(nil)
 	_ grammar  = (*hermes)(nil)
 )
@@ -49,6 +51,12 @@ var (
 func newHermes(specs []tools.Spec, o FormatOptions) (Format, error) {
 	tools, err := described(specs)
 	return &hermes{role: cmp.Or(o.ObservationRole, "tool"), specs: specs, tools: tools}, err
+}
+
+// Write implements Writer.
+func (f *hermes) Write(call trajectory.ToolCall) string {
+	name, _ := json.Marshal(call.Name) // a string
+	return callOpen + "\n{\"name\": " + string(name) + ", \"arguments\": " + string(call.Arguments) + "}\n" + callClose
 }
 
 // Instructions are the words of Qwen's chat template.

@@ -39,6 +39,7 @@ const (
 
 var (
 	_ Format  = (*tags)(nil)
+	_ Writer  = (*tags)(nil)
 	_ grammar = (*tags)(nil)
 )
 
@@ -80,6 +81,18 @@ func (f *tags) Stops() []string {
 
 func (f *tags) Observe(_ context.Context, results []trajectory.ToolResult) ([]trajectory.Message, error) {
 	return oneMessage(f.role, "<"+resultTag+">", "</"+resultTag+">", "\n", results), nil
+}
+
+// Write implements Writer. A string argument stands as it is, so that white space around it is not kept.
+func (f *tags) Write(call trajectory.ToolCall) string {
+	body := string(call.Arguments)
+	if name := f.tools[call.Name].argument; name != "" {
+		var arguments map[string]string
+		if json.Unmarshal(call.Arguments, &arguments) == nil {
+			body = arguments[name]
+		}
+	}
+	return "<" + call.Name + ">" + body + "</" + call.Name + ">"
 }
 
 func (f *tags) Parse(_ context.Context, completion string) (Parsed, error) {

@@ -59,6 +59,40 @@ output: run
 	require.Greater(t, solved("--model", filepath.Join(dir, "run")), 0.1, "one that learned forty crossings crosses some lakes")
 }
 
+// A solver that calls tools is written in the job's format of calls.
+func TestDemonstrationsOfCalls(t *testing.T) {
+	needTorch(t)
+	const world = "version: 1\nname: x\nseed: 1\ndevice: cpu\nenvironment: {kind: voxel}\nrollout: {max_new_tokens: 512, max_tokens: 60000}\n" +
+		"model: {scratch: {num_kv_heads: 4, max_positions: 65536, alphabet: \"abcdefghijklmnopqrstuvwxyz_<>/{}[]:,\\\"0123456789 \\n\", chat_template: \"{% for m in messages %}{{ m.content }}{% endfor %}\"}}\n"
+	for format, call := range map[string]string{"tags": `^<(place|remove|done)>\{.*\}</(place|remove|done)>$`, "hermes": `^<tool_call>\n\{"name": "(place|remove|done)", "arguments": \{.*\}\}\n</tool_call>$`} {
+		t.Run(format, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "job.yaml")
+			text := world + "agent: {kind: tool_call, format: " + format + ", max_turns: 60}\n"
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+			status, out, errs := command("", "env", "demonstrate", "--tasks", "2", file)
+			require.Zero(t, status, errs)
+			lines := strings.Split(strings.TrimSpace(out), "\n")
+			require.Len(t, lines, 2)
+			for _, line := range lines {
+				var d struct {
+					Reward   float64
+					Messages []struct{ Role, Content string }
+				}
+				require.NoError(t, json.Unmarshal([]byte(line), &d))
+				require.InDelta(t, 1, d.Reward, 1e-9)
+				calls := 0
+				for _, m := range d.Messages {
+					if m.Role == "assistant" {
+						calls++
+						require.Regexp(t, call, m.Content)
+					}
+				}
+				require.Positive(t, calls)
+			}
+		})
+	}
+}
+
 // What cannot be demonstrated is said before an episode.
 func TestDemonstrationsThatThereAreNot(t *testing.T) {
 	needTorch(t)
@@ -66,7 +100,8 @@ func TestDemonstrationsThatThereAreNot(t *testing.T) {
 	const world = "version: 1\nname: x\nseed: 1\ndevice: cpu\nmodel: {path: %MODEL}\n"
 	for name, c := range map[string]struct{ job, says string }{
 		"no environment": {"agent: {tools: [calculator]}\nrewards: [final_answer]\ndata: {train: %DATA, columns: {prompt: question}}\n", "environment: is missing; its solver is what a demonstration shows"},
-		"tool calls":     {"environment: {kind: voxel}\nagent: {kind: tool_call}\n", "agent.kind: tool_call: demonstrations are written for agents of kind action"},
+		"format":         {"environment: {kind: voxel}\nagent: {kind: tool_call, format: mistral}\n", "agent.format: mistral: demonstrations are written in the formats tags and hermes, and for agents of kind action"},
+		"texts":          {"environment: {kind: sokoban}\nagent: {kind: tool_call, format: tags}\n", "the solver's actions are texts; take agent.kind action"},
 		"too few turns":  {"environment: {kind: sokoban}\nagent: {kind: action, max_turns: 1}\n", "3 of 3 episodes of the solver did not reach the goal"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,11 +21,13 @@ func (p *Player) Demonstrate(ctx context.Context, index int) ([]trajectory.Messa
 	switch {
 	case s.World == nil:
 		return nil, nil, p.Job.Fail("environment", "is missing; its solver is what a demonstration shows")
-	case p.Job.Agent.Kind != agents.OneAction:
-		return nil, nil, p.Job.Fail("agent.kind", "%s: demonstrations are written for agents of kind %s", p.Job.Agent.Kind, agents.OneAction)
+	}
+	writer, writes := s.Format.(agents.Writer)
+	if p.Job.Agent.Kind != agents.OneAction && !writes {
+		return nil, nil, p.Job.Fail("agent.format", "%s: demonstrations are written in the formats tags and hermes, and for agents of kind %s", p.Job.Agent.Format, agents.OneAction)
 	}
 	place := rollout.Place{Phase: "demonstrate", Group: index, Task: p.Tasks[index]}
-	solver := &solver{Engine: s.Engine, stage: s.World.Stage, trajectory: place.ID(), encode: p.session.Policy.Tokenizer.Encode, end: s.Sampling.StopIDs[0]}
+	solver := &solver{Engine: s.Engine, stage: s.World.Stage, trajectory: place.ID(), writer: writer, encode: p.session.Policy.Tokenizer.Encode, end: s.Sampling.StopIDs[0]}
 	s.Engine = solver
 	t := s.Sample(ctx, place)
 	if solver.failed != nil {
@@ -43,6 +45,7 @@ type solver struct {
 	engines.Engine
 	stage      *environments.Stage
 	trajectory string
+	writer     agents.Writer // of calls; nil: the solver's actions are texts
 	encode     func(text string) []int32
 	end        int32 // the stop token
 	actions    []environments.Action
@@ -68,10 +71,16 @@ func (s *solver) Generate(ctx context.Context, r engines.Request) (c engines.Com
 		return c, errors.New("the solver has no further action, and the episode goes on")
 	}
 	a := s.actions[0]
-	if a.Name != "" {
-		return c, fmt.Errorf("the solver calls the tool %s; demonstrations are written of actions that are texts", a.Name)
+	text := a.Text
+	switch {
+	case a.Name != "" && s.writer == nil:
+		return c, fmt.Errorf("the solver calls the tool %s, and agents of kind %s write texts; take an agent.kind that calls tools", a.Name, agents.OneAction)
+	case a.Name == "" && s.writer != nil:
+		return c, fmt.Errorf("the solver's actions are texts; take agent.kind %s", agents.OneAction)
+	case a.Name != "":
+		text = s.writer.Write(trajectory.ToolCall{Name: a.Name, Arguments: a.Arguments})
 	}
 	s.actions, s.asked = s.actions[1:], slices.Clone(r.Messages)
-	ids := append(s.encode(a.Text), s.end)
+	ids := append(s.encode(text), s.end)
 	return engines.Completion{TokenIDs: ids, Logprobs: make([]float32, len(ids)), Versions: make([]int32, len(ids)), FinishReason: trajectory.FinishStop}, nil
 }
