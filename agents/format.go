@@ -3,6 +3,7 @@ package agents
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,9 +31,18 @@ type Format interface {
 // out when a completion is decoded.
 type Marks interface{ Marks() []string }
 
-// Writer is what a Format has that writes a call as its models do: what Write returns, Parse reads as that call.
+// Writer is what a Format has that writes a call as its models do. Whether Parse reads it as that call, who writes it asks: tags cannot
+// write every call.
 type Writer interface {
 	Write(call trajectory.ToolCall) string
+}
+
+// written are the arguments of a call as a JSON object; none are {}.
+func written(arguments json.RawMessage) string {
+	if len(arguments) == 0 {
+		return "{}"
+	}
+	return string(arguments)
 }
 
 // MarksOf are the marks of a format and the tags of a thought: some tokenizers call those special too, and a thought whose end is left

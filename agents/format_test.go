@@ -120,6 +120,8 @@ func TestWrittenCallsAreRead(t *testing.T) {
 			text := f.(Writer).Write(call)
 			require.Equal(t, Parsed{Calls: []trajectory.ToolCall{call}}, parse(t, f, text), text)
 		}
+		text := f.(Writer).Write(trajectory.ToolCall{Name: "roll"})
+		require.Equal(t, Parsed{Calls: calls("roll", "{}")}, parse(t, f, text), text)
 	}
 }
 

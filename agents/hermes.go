@@ -56,7 +56,7 @@ func newHermes(specs []tools.Spec, o FormatOptions) (Format, error) {
 // Write implements Writer.
 func (f *hermes) Write(call trajectory.ToolCall) string {
 	name, _ := json.Marshal(call.Name) // a string
-	return callOpen + "\n{\"name\": " + string(name) + ", \"arguments\": " + string(call.Arguments) + "}\n" + callClose
+	return callOpen + "\n{\"name\": " + string(name) + ", \"arguments\": " + written(call.Arguments) + "}\n" + callClose
 }
 
 // Instructions are the words of Qwen's chat template.

@@ -83,9 +83,9 @@ func (f *tags) Observe(_ context.Context, results []trajectory.ToolResult) ([]tr
 	return oneMessage(f.role, "<"+resultTag+">", "</"+resultTag+">", "\n", results), nil
 }
 
-// Write implements Writer. A string argument stands as it is, so that white space around it is not kept.
+// Write implements Writer. Where the body is one argument it cannot have others, nor white space around it.
 func (f *tags) Write(call trajectory.ToolCall) string {
-	body := string(call.Arguments)
+	body := written(call.Arguments)
 	if name := f.tools[call.Name].argument; name != "" {
 		var arguments map[string]string
 		if json.Unmarshal(call.Arguments, &arguments) == nil {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -12,9 +13,10 @@ import (
 
 // demonstration is a line of what `env demonstrate` writes, which data.train of supervised fine-tuning reads.
 type demonstration struct {
-	ID       string    `json:"id"`
-	Reward   float64   `json:"reward"`
-	Messages []message `json:"messages"`
+	ID       string            `json:"id"`
+	Reward   float64           `json:"reward"`
+	Messages []message         `json:"messages"`
+	Tools    []json.RawMessage `json:"tools,omitempty"` // that the chat template writes into the prompt
 }
 
 type message struct {
@@ -44,7 +46,7 @@ func (c envCommands) demonstrate(x *cli.Context) (err error) {
 	tasks := min(x.Int("tasks"), len(p.Tasks))
 	written, why := 0, ""
 	for i := range tasks {
-		messages, t, err := p.Demonstrate(ctx, i)
+		shown, t, err := p.Demonstrate(ctx, i)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -55,8 +57,8 @@ func (c envCommands) demonstrate(x *cli.Context) (err error) {
 			why = fmt.Sprintf("task %s ended with reward %g (%s)", t.TaskID, t.Return(), t.StopReason)
 			continue
 		}
-		line := demonstration{ID: t.TaskID, Reward: t.Return()}
-		for _, m := range messages {
+		line := demonstration{ID: t.TaskID, Reward: t.Return(), Tools: shown.Tools}
+		for _, m := range shown.Messages {
 			text, err := m.TextContent()
 			if err != nil {
 				return fmt.Errorf("env: demonstrate: task %s: %w", t.TaskID, err)

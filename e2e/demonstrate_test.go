@@ -77,9 +77,17 @@ func TestDemonstrationsOfCalls(t *testing.T) {
 				var d struct {
 					Reward   float64
 					Messages []struct{ Role, Content string }
+					Tools    []struct{ Function struct{ Name string } }
 				}
 				require.NoError(t, json.Unmarshal([]byte(line), &d))
 				require.InDelta(t, 1, d.Reward, 1e-9)
+				if format == "tags" { // the prompt names the tools
+					require.Contains(t, d.Messages[0].Content, "<place>")
+					require.Empty(t, d.Tools)
+				} else { // the chat template does
+					require.Len(t, d.Tools, 3)
+					require.Equal(t, "done", d.Tools[0].Function.Name)
+				}
 				calls := 0
 				for _, m := range d.Messages {
 					if m.Role == "assistant" {

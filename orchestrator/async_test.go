@@ -106,10 +106,10 @@ func TestAsyncLearnsOnTheLocalEngine(t *testing.T) {
 	j, err := job.Load(asyncJob, "output="+filepath.Join(t.TempDir(), "run"))
 	require.NoError(t, err)
 	var out bytes.Buffer
-	ended, both := make(chan struct{}), make(chan bool)
+	ended, told := make(chan struct{}), make(chan bool)
 	go func() { // what other processes are told of the groups
-		sampledBesideAnUpdate := false
-		defer func() { both <- sampledBesideAnUpdate }()
+		outstanding := false
+		defer func() { told <- outstanding }()
 		for {
 			select {
 			case <-ended:
@@ -117,14 +117,16 @@ func TestAsyncLearnsOnTheLocalEngine(t *testing.T) {
 			case <-time.After(50 * time.Millisecond):
 			}
 			if n, err := runfolder.ReadNow(j.Output); err == nil && n != nil && n.Groups != nil {
-				sampledBesideAnUpdate = sampledBesideAnUpdate || n.Groups.Training > 0 && n.Groups.Sampling > 0
+				g := *n.Groups
+				outstanding = outstanding || g.Most == 8 && g.Batch == 4 && g.Staleness == 1 && g.Sampling+g.Ended+g.Training > 0
 			}
 		}
 	}()
 	sum, err := Train(t.Context(), j, slowTools(t, 100*time.Millisecond, 1), Options{Out: &out})
 	close(ended)
-	require.True(t, <-both)
+	groups := <-told
 	require.NoError(t, err, out.String())
+	require.True(t, groups)
 	t.Log(out.String())
 	require.Greater(t, sum.Reward["last"], sum.Reward["first"]+0.4, "it learns")
 	require.Zero(t, sum.Trajectories["failed"])

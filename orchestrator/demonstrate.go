@@ -2,8 +2,10 @@ package orchestrator
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/agentfly/agentfly/agents"
@@ -14,9 +16,15 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+// Demonstration is a conversation as the policy would have had it, prompt included, for supervised fine-tuning to learn from.
+type Demonstration struct {
+	Messages []trajectory.Message
+	Tools    []json.RawMessage // OpenAI schemas that the chat template wrote; nil: none
+}
+
 // Demonstrate has the solver of the job's environment act in the policy's place, in an episode of the task at an index. It returns the
-// conversation as the policy would have had it, prompt included, for supervised fine-tuning to learn from, and the scored trajectory.
-func (p *Player) Demonstrate(ctx context.Context, index int) ([]trajectory.Message, *trajectory.Trajectory, error) {
+// conversation and the scored trajectory.
+func (p *Player) Demonstrate(ctx context.Context, index int) (*Demonstration, *trajectory.Trajectory, error) {
 	s := p.session.Sampler // a copy
 	switch {
 	case s.World == nil:
@@ -27,7 +35,7 @@ func (p *Player) Demonstrate(ctx context.Context, index int) ([]trajectory.Messa
 		return nil, nil, p.Job.Fail("agent.format", "%s: demonstrations are written in the formats tags and hermes, and for agents of kind %s", p.Job.Agent.Format, agents.OneAction)
 	}
 	place := rollout.Place{Phase: "demonstrate", Group: index, Task: p.Tasks[index]}
-	solver := &solver{Engine: s.Engine, stage: s.World.Stage, trajectory: place.ID(), writer: writer, encode: p.session.Policy.Tokenizer.Encode, end: s.Sampling.StopIDs[0]}
+	solver := &solver{Engine: s.Engine, stage: s.World.Stage, trajectory: place.ID(), format: s.Format, writer: writer, encode: p.session.Policy.Tokenizer.Encode, end: s.Sampling.StopIDs[0]}
 	s.Engine = solver
 	t := s.Sample(ctx, place)
 	if solver.failed != nil {
@@ -37,7 +45,7 @@ func (p *Player) Demonstrate(ctx context.Context, index int) ([]trajectory.Messa
 		return nil, t, errors.New(t.Err)
 	}
 	last := masks.Reply{History: solver.asked, Completion: t.Turns[len(t.Turns)-1].Completion}
-	return last.Messages(), t, nil
+	return &Demonstration{last.Messages(), s.Schemas}, t, nil
 }
 
 // solver is an engine that answers with the actions of an environment's solver, one a turn.
@@ -45,6 +53,7 @@ type solver struct {
 	engines.Engine
 	stage      *environments.Stage
 	trajectory string
+	format     agents.Format
 	writer     agents.Writer // of calls; nil: the solver's actions are texts
 	encode     func(text string) []int32
 	end        int32 // the stop token
@@ -78,9 +87,30 @@ func (s *solver) Generate(ctx context.Context, r engines.Request) (c engines.Com
 	case a.Name == "" && s.writer != nil:
 		return c, fmt.Errorf("the solver's actions are texts; take agent.kind %s", agents.OneAction)
 	case a.Name != "":
-		text = s.writer.Write(trajectory.ToolCall{Name: a.Name, Arguments: a.Arguments})
+		call := trajectory.ToolCall{Name: a.Name, Arguments: a.Arguments}
+		text = s.writer.Write(call)
+		if err := s.reads(ctx, text, call); err != nil {
+			return c, err
+		}
 	}
 	s.actions, s.asked = s.actions[1:], slices.Clone(r.Messages)
 	ids := append(s.encode(text), s.end)
 	return engines.Completion{TokenIDs: ids, Logprobs: make([]float32, len(ids)), Versions: make([]int32, len(ids)), FinishReason: trajectory.FinishStop}, nil
+}
+
+// reads holds what the format reads of a call that it wrote against the call: a tag cannot hold every argument.
+func (s *solver) reads(ctx context.Context, text string, call trajectory.ToolCall) error {
+	parsed, err := s.format.Parse(ctx, text)
+	if err != nil {
+		return err
+	}
+	same := len(parsed.Calls) == 1 && parsed.Calls[0].Name == call.Name
+	if same && len(call.Arguments) > 0 {
+		var wrote, read any
+		same = json.Unmarshal(call.Arguments, &wrote) == nil && json.Unmarshal(parsed.Calls[0].Arguments, &read) == nil && reflect.DeepEqual(wrote, read)
+	}
+	if !same {
+		return fmt.Errorf("the solver's call %s %s cannot be written in the job's agent.format; take hermes", call.Name, call.Arguments)
+	}
+	return nil
 }

@@ -190,7 +190,8 @@ starts() { # starts LIBRARY-FOLDER: runs the program with it, which tells torch'
 }
 library() {
   agentfly=$bundle/bin/agentfly given_path=${LD_LIBRARY_PATH:-}
-  export XDG_CACHE_HOME="$cache" AGENTFLY_GOTORCH="$bundle/gotorch" AGENTFLY_KERNELS="$bundle/kernels.fatbin"
+  export XDG_CACHE_HOME="$cache" AGENTFLY_GOTORCH="$bundle/gotorch"
+  test ! -f "$bundle/kernels.fatbin" || export AGENTFLY_KERNELS="$bundle/kernels.fatbin" # bundles of before have none
   export BUILD_JOBS="${BUILD_JOBS:-$(nproc)}"
   torch=$(python3 "$src/scripts/fetch.py" where-libtorch 2>"$logs/libtorch.log")
   if test -z "$torch"; then

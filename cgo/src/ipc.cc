@@ -61,7 +61,10 @@ SharedMemory::SharedMemory(const CudaDriver& driver, at::Device device, int64_t 
 SharedMemory::~SharedMemory() {
   try {
     const c10::DeviceGuard guard(device_);
-    make_current(device_);
+    try {
+      make_current(device_);
+    } catch (...) {  // the device is full: the context may be current all the same
+    }
     driver_.release(memory_);
   } catch (...) {  // nothing can be done about an error here
   }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/environments/boxed"
+	"github.com/agentfly/agentfly/tools"
 )
 
 // environment plays one task at a time.
@@ -201,7 +202,7 @@ func (e *environment) Solution(context.Context) ([]environments.Action, error) {
 	if b.Len() > 0 {
 		text = strings.ReplaceAll(text, "/solution/", at+"/")
 	}
-	script, err := json.Marshal(map[string]string{"command": b.String() + text})
+	script, err := tools.Marshal(map[string]string{"command": b.String() + text})
 	if err != nil {
 		return nil, err
 	}

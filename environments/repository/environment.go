@@ -2,12 +2,12 @@ package repository
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/environments/boxed"
+	"github.com/agentfly/agentfly/tools"
 )
 
 // environment plays one task at a time.
@@ -178,7 +178,7 @@ func (e *environment) Solution(context.Context) ([]environments.Action, error) {
 	}
 	var out []environments.Action
 	for _, script := range e.work.solve {
-		args, err := json.Marshal(map[string]string{"command": script})
+		args, err := tools.Marshal(map[string]string{"command": script})
 		if err != nil {
 			return nil, err
 		}

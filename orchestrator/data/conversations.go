@@ -31,7 +31,7 @@ type Conversation struct {
 // the assistant with "weight": 0 is read and not learned. columns maps messages to the file's name.
 func ReadConversations(path string, columns map[string]string) (out []Conversation, hash string, err error) {
 	key := column(columns, "messages")
-	hash, err = eachLine(path, func(line int, object map[string]any) error {
+	hash, err = eachLine(path, func(line int, object map[string]any, text []byte) error {
 		c := Conversation{ID: path + ":" + strconv.Itoa(line)}
 		var err error
 		if object[key] == nil {
@@ -47,9 +47,10 @@ func ReadConversations(path string, columns map[string]string) (out []Conversati
 			return err
 		}
 		if object["tools"] != nil {
-			data, err := json.Marshal(object["tools"])
+			var whole map[string]json.RawMessage // chat templates write the keys of schemas in the order of the file
+			err := json.Unmarshal(text, &whole)
 			if err == nil {
-				err = json.Unmarshal(data, &c.Tools)
+				err = json.Unmarshal(whole["tools"], &c.Tools)
 			}
 			if err != nil {
 				return errors.New(`"tools" must be a list of OpenAI function schemas`)

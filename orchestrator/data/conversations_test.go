@@ -29,12 +29,13 @@ func TestBrokenConversations(t *testing.T) {
 			require.EqualError(t, err, path+c.want)
 		})
 	}
-	path := write(t, "c.jsonl", `{"chat": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "x", "weight": 0}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "c", "weight": 1}], "tools": [{"type": "function"}]}`)
+	path := write(t, "c.jsonl", `{"chat": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "x", "weight": 0}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "c", "weight": 1}], "tools": [{"type": "function", "function": {"name": "b", "description": "a"}}]}`)
 	got, hash, err := ReadConversations(path, map[string]string{"messages": "chat"})
 	require.NoError(t, err)
 	require.Len(t, hash, 64)
 	require.Equal(t, []bool{false, false, false, true}, got[0].Learned)
 	require.Len(t, got[0].Tools, 1)
+	require.Equal(t, `{"type": "function", "function": {"name": "b", "description": "a"}}`, string(got[0].Tools[0]), "keys keep their order, in which chat templates write them")
 	m := &SFT{Conversations: got, Eval: got}
 	require.ErrorContains(t, m.refuseOverlap(), "is the same conversation as")
 }

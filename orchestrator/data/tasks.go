@@ -119,7 +119,7 @@ func readTasks(path string, columns map[string]string, bare bool) (*Tasks, error
 	out := &Tasks{Path: path}
 	promptKey, idKey := column(columns, "prompt"), column(columns, "id")
 	seen := map[string]int{}
-	hash, err := eachLine(path, func(line int, object map[string]any) error {
+	hash, err := eachLine(path, func(line int, object map[string]any, _ []byte) error {
 		var prompt []trajectory.Message
 		if object[promptKey] != nil || !bare {
 			var err error
@@ -213,7 +213,7 @@ func promptOf(v any) ([]trajectory.Message, error) {
 
 // eachLine calls f for every object of a file of JSON lines, or of one JSON list, with the line that it begins in, and
 // returns the file's hash.
-func eachLine(path string, f func(line int, object map[string]any) error) (string, error) {
+func eachLine(path string, f func(line int, object map[string]any, text []byte) error) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
@@ -243,7 +243,7 @@ func eachLine(path string, f func(line int, object map[string]any) error) (strin
 // mostBroken is how many different faults of the lines of a file are told at once.
 const mostBroken = 5
 
-func eachOf(path string, data []byte, f func(line int, object map[string]any) error) error {
+func eachOf(path string, data []byte, f func(line int, object map[string]any, text []byte) error) error {
 	line := 0
 	var broken []*faultyLine
 	for text := range bytes.Lines(data) {
@@ -251,7 +251,7 @@ func eachOf(path string, data []byte, f func(line int, object map[string]any) er
 		if text = bytes.TrimSpace(text); len(text) == 0 {
 			continue
 		}
-		err := eachObject(text, func(object map[string]any) error { return f(line, object) })
+		err := eachObject(text, func(object map[string]any) error { return f(line, object, text) })
 		if err == nil {
 			continue
 		}
@@ -308,7 +308,7 @@ func eachObject(text []byte, f func(object map[string]any) error) error {
 	return f(object)
 }
 
-func eachItem(path string, data []byte, f func(line int, object map[string]any) error) error {
+func eachItem(path string, data []byte, f func(line int, object map[string]any, text []byte) error) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	line := func() int { // of the next value
@@ -326,11 +326,11 @@ func eachItem(path string, data []byte, f func(line int, object map[string]any) 
 	}
 	for d.More() {
 		at := line()
-		var object map[string]any
-		if err := d.Decode(&object); err != nil || object == nil {
+		var text json.RawMessage
+		if err := d.Decode(&text); err != nil || text[0] != '{' {
 			return broken(at)
 		}
-		if err := f(at, object); err != nil {
+		if err := eachObject(text, func(object map[string]any) error { return f(at, object, text) }); err != nil {
 			return fmt.Errorf("%s:%d: %w", path, at, err)
 		}
 	}
@@ -347,7 +347,7 @@ func eachItem(path string, data []byte, f func(line int, object map[string]any) 
 // ReadExamples reads worked conversations, one {"messages": […]} a line.
 func ReadExamples(path string) ([]trajectory.Message, error) {
 	var out []trajectory.Message
-	_, err := eachLine(path, func(_ int, object map[string]any) error {
+	_, err := eachLine(path, func(_ int, object map[string]any, _ []byte) error {
 		messages, err := promptOf(object["messages"])
 		if err != nil {
 			return fmt.Errorf(`the key "messages" %w`, err)

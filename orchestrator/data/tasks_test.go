@@ -51,7 +51,7 @@ func TestTasksOfAWindowsEditor(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "tasks.jsonl")
 			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 			var lines []int
-			_, err := eachLine(path, func(line int, _ map[string]any) error {
+			_, err := eachLine(path, func(line int, _ map[string]any, _ []byte) error {
 				lines = append(lines, line)
 				return nil
 			})

@@ -100,10 +100,10 @@ func (o *RL) trained(groups []*trajectory.Group) []*trajectory.Group {
 	return out
 }
 
-// Trained implements Objective: further groups begin before the next batch is asked for.
+// Trained implements Objective: further groups begin before the next batch is asked for, where a step would train them.
 func (o *RL) Trained(ctx context.Context, version int32, more bool) {
-	if feed := o.feed.Load(); feed != nil && more { // nothing begins that no step would train
-		feed.Trained(ctx, version)
+	if feed := o.feed.Load(); feed != nil {
+		feed.Trained(ctx, version, more)
 	}
 }
 

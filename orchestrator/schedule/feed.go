@@ -86,9 +86,15 @@ func (f *Feed) notify() {
 	}
 }
 
-// Trained says that the batch handed out last is trained, so that further groups can begin before the next is asked for.
-func (f *Feed) Trained(ctx context.Context, version int32) {
+// Trained says that the batch handed out last is trained, so that further groups can begin before the next is asked for. More: the run has
+// a further step; else nothing begins.
+func (f *Feed) Trained(ctx context.Context, version int32, more bool) {
 	f.mu.Lock()
+	if !more {
+		f.plan.handed = 0
+		f.mu.Unlock()
+		return
+	}
 	f.plan.Trained(version)
 	overlaps := !f.plan.limits.rounds()
 	f.mu.Unlock()

@@ -135,3 +135,20 @@ func TestStalenessLeavesOutFrozenRoles(t *testing.T) {
 		})
 	}
 }
+
+// What is in the update is told until the update is done, that of the last step too, behind which nothing begins.
+func TestGroupsInTheUpdate(t *testing.T) {
+	for _, more := range []bool{true, false} {
+		w := &scriptedWork{size: 2, version: 1}
+		f := NewFeed(w, Options{Limits: Limits{Groups: 2, Strata: 1, Capacity: 4, Staleness: 1, Updates: 1, Numbered: true, Steps: 9}, Size: 2, Version: 1, Dealt: []int{0}})
+		b, err := f.Batch(t.Context(), 1)
+		require.NoError(t, err)
+		require.Len(t, b.Trained, 2)
+		require.Equal(t, 2, f.Groups().Training)
+		f.Trained(t.Context(), 2, more)
+		f.joined.Wait()
+		require.Zero(t, f.Groups().Training)
+		require.Equal(t, more, len(w.sampled) > 4, "nothing begins behind the last step")
+		f.Close()
+	}
+}
