@@ -465,10 +465,12 @@ func TestAGatewayAlone(t *testing.T) {
 	ask(sessions[0].Key)
 	status, text2 = post("/agentfly/result", sessions[0].Key, `{"reward": 0.5}`)
 	require.Equal(t, http.StatusOK, status, text2)
-	require.Eventually(t, func() bool {
-		status, _ := post("/v1/chat/completions", sessions[0].Key, `{"messages":[{"role":"user","content":"late"}]}`)
+	require.Eventually(t, func() bool { // the session ends behind the reply; counting is never recorded
+		status, _ := post("/v1/messages/count_tokens", sessions[0].Key, `{"model":"m","messages":[{"role":"user","content":"late"}]}`)
 		return status == http.StatusUnauthorized
 	}, time.Minute, 10*time.Millisecond)
+	status, text2 = post("/v1/chat/completions", sessions[0].Key, `{"messages":[{"role":"user","content":"late"}]}`)
+	require.Equal(t, http.StatusUnauthorized, status, text2)
 	status, text2 = post("/agentfly/sessions", "begin", ``)
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, text2, `"gateway-0-2-0"`)
