@@ -31,9 +31,10 @@ type Format interface {
 // out when a completion is decoded.
 type Marks interface{ Marks() []string }
 
-// Writer is what a Format has that writes a call as its models do. Whether Parse reads it as that call, who writes it asks: tags cannot
+// Writer is a Format that writes a call as its models do. Whether Parse reads it as that call, who writes it asks: tags cannot
 // write every call.
 type Writer interface {
+	Format
 	Write(call trajectory.ToolCall) string
 }
 

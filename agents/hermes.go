@@ -42,7 +42,6 @@ const (
 )
 
 var (
-	_ Format   = (*hermes)(nil)
 	_ Writer   = (*hermes)(nil)
 	_ Required = (*hermes)(nil)
 	_ grammar  = (*hermes)(nil)

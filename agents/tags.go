@@ -38,7 +38,6 @@ const (
 )
 
 var (
-	_ Format  = (*tags)(nil)
 	_ Writer  = (*tags)(nil)
 	_ grammar = (*tags)(nil)
 )

@@ -4,27 +4,41 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
+// demonstration is a line of what env demonstrate writes.
+type demonstration struct {
+	Reward   float64
+	Messages []struct{ Role, Content string }
+	Tools    []struct{ Function struct{ Name string } }
+}
+
+// demonstrated runs env demonstrate on a job's first n tasks, each of which the solver solves, and returns what it wrote too.
+func demonstrated(t *testing.T, job string, n int) (all []demonstration, out string) {
+	t.Helper()
+	status, out, errs := command("", "env", "demonstrate", job, "--tasks", strconv.Itoa(n))
+	require.Zero(t, status, errs)
+	for line := range strings.Lines(out) {
+		var d demonstration
+		require.NoError(t, json.Unmarshal([]byte(line), &d))
+		require.InDelta(t, 1, d.Reward, 1e-9)
+		all = append(all, d)
+	}
+	require.Len(t, all, n)
+	return all, out
+}
+
 // What an environment's solver does is written as conversations that supervised fine-tuning learns, in the tokens of a rollout.
 func TestDemonstrationsAreLearned(t *testing.T) {
 	needTorch(t)
 	dir := t.TempDir()
-	status, out, errs := command("", "env", "demonstrate", "examples/frozenlake.yaml", "--tasks", "40")
-	require.Zero(t, status, errs)
-	lines := strings.Split(strings.TrimSpace(out), "\n")
-	require.Len(t, lines, 40)
-	for _, line := range lines {
-		var d struct {
-			Reward   float64
-			Messages []struct{ Role, Content string }
-		}
-		require.NoError(t, json.Unmarshal([]byte(line), &d))
-		require.InDelta(t, 1, d.Reward, 1e-9)
+	all, out := demonstrated(t, "examples/frozenlake.yaml", 40)
+	for _, d := range all {
 		for i, m := range d.Messages {
 			if i%2 == 0 {
 				require.Equal(t, "user", m.Role)
@@ -46,7 +60,7 @@ output: run
 `
 	file := filepath.Join(dir, "sft.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(sft), 0o600))
-	status, _, errs = command("", "train", "--output", filepath.Join(dir, "run"), file)
+	status, _, errs := command("", "train", "--output", filepath.Join(dir, "run"), file)
 	require.Zero(t, status, errs)
 	solved := func(args ...string) float64 {
 		status, out, errs := command("", append([]string{"eval", "examples/frozenlake.yaml"}, args...)...)
@@ -69,18 +83,8 @@ func TestDemonstrationsOfCalls(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "job.yaml")
 			text := world + "agent: {kind: tool_call, format: " + format + ", max_turns: 60}\n"
 			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-			status, out, errs := command("", "env", "demonstrate", "--tasks", "2", file)
-			require.Zero(t, status, errs)
-			lines := strings.Split(strings.TrimSpace(out), "\n")
-			require.Len(t, lines, 2)
-			for _, line := range lines {
-				var d struct {
-					Reward   float64
-					Messages []struct{ Role, Content string }
-					Tools    []struct{ Function struct{ Name string } }
-				}
-				require.NoError(t, json.Unmarshal([]byte(line), &d))
-				require.InDelta(t, 1, d.Reward, 1e-9)
+			all, _ := demonstrated(t, file, 2)
+			for _, d := range all {
 				if format == "tags" { // the prompt names the tools
 					require.Contains(t, d.Messages[0].Content, "<place>")
 					require.Empty(t, d.Tools)

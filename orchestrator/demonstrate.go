@@ -1,14 +1,15 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/masks"
@@ -26,8 +27,7 @@ type Demonstration struct {
 // conversation and the scored trajectory.
 func (p *Player) Demonstrate(ctx context.Context, index int) (*Demonstration, *trajectory.Trajectory, error) {
 	s := p.session.Sampler // a copy
-	switch {
-	case s.World == nil:
+	if s.World == nil {
 		return nil, nil, p.Job.Fail("environment", "is missing; its solver is what a demonstration shows")
 	}
 	writer, writes := s.Format.(agents.Writer)
@@ -35,7 +35,7 @@ func (p *Player) Demonstrate(ctx context.Context, index int) (*Demonstration, *t
 		return nil, nil, p.Job.Fail("agent.format", "%s: demonstrations are written in the formats tags and hermes, and for agents of kind %s", p.Job.Agent.Format, agents.OneAction)
 	}
 	place := rollout.Place{Phase: "demonstrate", Group: index, Task: p.Tasks[index]}
-	solver := &solver{Engine: s.Engine, stage: s.World.Stage, trajectory: place.ID(), format: s.Format, writer: writer, encode: p.session.Policy.Tokenizer.Encode, end: s.Sampling.StopIDs[0]}
+	solver := &solver{Engine: s.Engine, stage: s.World.Stage, trajectory: place.ID(), writer: writer, encode: p.session.Policy.Tokenizer.Encode, end: s.Sampling.StopIDs[0]}
 	s.Engine = solver
 	t := s.Sample(ctx, place)
 	if solver.failed != nil {
@@ -53,7 +53,6 @@ type solver struct {
 	engines.Engine
 	stage      *environments.Stage
 	trajectory string
-	format     agents.Format
 	writer     agents.Writer // of calls; nil: the solver's actions are texts
 	encode     func(text string) []int32
 	end        int32 // the stop token
@@ -100,17 +99,13 @@ func (s *solver) Generate(ctx context.Context, r engines.Request) (c engines.Com
 
 // reads holds what the format reads of a call that it wrote against the call: a tag cannot hold every argument.
 func (s *solver) reads(ctx context.Context, text string, call trajectory.ToolCall) error {
-	parsed, err := s.format.Parse(ctx, text)
+	parsed, err := s.writer.Parse(ctx, text)
 	if err != nil {
 		return err
 	}
-	same := len(parsed.Calls) == 1 && parsed.Calls[0].Name == call.Name
-	if same && len(call.Arguments) > 0 {
-		var wrote, read any
-		same = json.Unmarshal(call.Arguments, &wrote) == nil && json.Unmarshal(parsed.Calls[0].Arguments, &read) == nil && reflect.DeepEqual(wrote, read)
-	}
-	if !same {
-		return fmt.Errorf("the solver's call %s %s cannot be written in the job's agent.format; take hermes", call.Name, call.Arguments)
+	arguments := json.RawMessage(cmp.Or(string(call.Arguments), "{}"))
+	if len(parsed.Calls) != 1 || parsed.Calls[0].Name != call.Name || dialects.Canonical(parsed.Calls[0].Arguments) != dialects.Canonical(arguments) {
+		return fmt.Errorf("the solver's call %s %s cannot be written in the job's agent.format; take hermes", call.Name, arguments)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ func TestCallsThatAFormatCannotWrite(t *testing.T) {
 	for format, refused := range map[string]bool{"tags": true, "hermes": false} {
 		f, err := agents.NewFormat(format, specs, agents.FormatOptions{})
 		require.NoError(t, err)
-		s := &solver{format: f, writer: f.(agents.Writer)}
+		s := &solver{writer: f.(agents.Writer)}
 		for arguments, hard := range map[string]bool{`{"query": "a & b"}`: false, `{"query": "a", "k": 3}`: true, `{"query": "a</search>b"}`: true} {
 			call := trajectory.ToolCall{Name: "search", Arguments: json.RawMessage(arguments)}
 			err := s.reads(t.Context(), s.writer.Write(call), call)

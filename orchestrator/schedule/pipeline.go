@@ -29,7 +29,7 @@ type pipeline struct {
 	step     int         // of the next batch
 	version  int32       // of the weights that sample; during an update, before it
 	training bool        // a batch was handed out and is not trained yet
-	handed   int         // its groups
+	handed   int         // groups in the update
 	next     int         // running number of the next group
 	inStep   int         // groups admitted for the next batch's step so far: ids of sync count them
 	taken    map[int]int // by step: numbers of groups that a process before this one used up
@@ -333,7 +333,7 @@ func (p *pipeline) giveUp(slots []*Slot) {
 }
 
 // Trained says that the update is done and which version samples from now on.
-func (p *pipeline) Trained(version int32) { p.training, p.version = false, version }
+func (p *pipeline) Trained(version int32) { p.training, p.handed, p.version = false, 0, version }
 
 // Groups are those that a run has outstanding: sampled, or not yet through the update that trains them. See docs/async.md.
 type Groups struct {
@@ -348,10 +348,7 @@ type Groups struct {
 
 // Groups counts what is outstanding. Flat groups, which no update trains, are not.
 func (p *pipeline) Groups() Groups {
-	out := Groups{Batch: p.limits.Groups, Most: p.limits.Capacity, Staleness: p.limits.Staleness}
-	if p.training {
-		out.Training = p.handed
-	}
+	out := Groups{Training: p.handed, Batch: p.limits.Groups, Most: p.limits.Capacity, Staleness: p.limits.Staleness}
 	for _, s := range p.open {
 		if s.complete {
 			out.Ended++
