@@ -2,10 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,20 +98,6 @@ func New(o Options) (*Gateway, error) {
 	o.formless, o.rules, o.figures = new(sync.Once), newRules(o.Roles), newFigures()
 	all := newSessions()
 	return &Gateway{o: o, sessions: all, handler: newHandler(o, all)}, nil
-}
-
-// NewSecret is what keys follow from that nobody can guess.
-func NewSecret() []byte {
-	b := make([]byte, 32)
-	_, _ = rand.Read(b) // never fails
-	return b
-}
-
-// KeyOf is the key of the session with that name.
-func KeyOf(secret []byte, name string) string {
-	h := hmac.New(sha256.New, secret)
-	h.Write([]byte(name))
-	return "sk-agentfly-" + hex.EncodeToString(h.Sum(nil)[:24])
 }
 
 // Open begins a session. Its key must be new.

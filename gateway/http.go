@@ -124,7 +124,7 @@ func (h *handler) session(ctx context.Context, p place) (*Session, error) {
 	f := h.sessions.find(ctx, p.keys...)
 	switch {
 	case f.session != nil:
-		return f.session, nil
+		return f.session, f.session.Hold(f.holder)
 	case f.wait:
 		return nil, &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the session of this key is not open yet; try again later", Code: "session_starting"}
 	case f.ended != "":

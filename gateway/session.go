@@ -50,6 +50,7 @@ type Session struct {
 	prompts  prompter
 	spending spending
 	faults   faults
+	tenure   tenure
 
 	logs      sync.Mutex // held from a change of the trajectory until it is stored; taken before mu, which is not held meanwhile
 	mu        sync.Mutex
@@ -82,6 +83,7 @@ func newSession(gate Options, o SessionOptions) *Session {
 		growth:    growth{t: o.Trajectory, history: history{gate.History == AsSent, map[key][]*said{}}},
 		recovered: recovered{posts: posts{t: o.Trajectory}, rewrite: o.Rewrite},
 		fork:      forkOf(o.Tree),
+		tenure:    newTenure(),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	first := 0 // turn of its own
@@ -89,6 +91,9 @@ func newSession(gate Options, o SessionOptions) *Session {
 		if first = s.fork.turns; s.adopt(s.fork.Base, true) < first {
 			s.faults.fails(errors.New("gateway: what was recorded before the fork cannot be read: an older program recorded it, or the template of the model changed since"))
 		}
+	}
+	if o.Recovered != nil {
+		s.tenure.recall(o.Recovered)
 	}
 	if r := o.Recovered; r != nil && o.Adopt {
 		adopted := s.adopt(r, false)
@@ -258,7 +263,7 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 		Incoming: &trajectory.Incoming{
 			Dialect: q.dialect, Digest: hex.EncodeToString(q.Digest[:]), Asked: q.Asked, Tools: len(q.Tools) > 0, Stop: q.Stop,
 			Role: s.gate.rules.role(q), After: p.after, Call: c.number + 1, Serial: !q.Parallel, Prompt: q.Prompt.Text,
-			MaxTokens: most, Created: c.created.Unix(),
+			MaxTokens: most, Created: c.created.Unix(), Holder: s.tenure.name(),
 		},
 	}
 	if begun != nil {

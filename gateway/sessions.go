@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/agentfly/agentfly/internal/sessionkey"
 )
 
 // sessions are those of a gateway, by their keys.
@@ -70,6 +72,7 @@ func (g *sessions) changed() {
 // found is what there is of the keys of a request.
 type found struct {
 	session *Session // of the first key that has one
+	holder  string   // that the key was made for
 	ended   string   // the name of the first one's that is over; "": none is
 	wait    bool     // no session is open, and that of a key may come
 }
@@ -79,8 +82,9 @@ func (g *sessions) look(keys []string) (f found, changed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, key := range keys {
+		key, holder := sessionkey.Split(key)
 		if s := g.byKey[key]; s != nil {
-			return found{session: s}, g.opened
+			return found{session: s, holder: holder}, g.opened
 		}
 		ended := g.ended[key]
 		f.ended = cmp.Or(f.ended, ended)

@@ -191,6 +191,8 @@ type Incoming struct {
 
 	Created int64 `json:"created,omitempty"` // when it came, in seconds since 1970, which the reply tells; 0: an older program did not store it
 
+	Holder string `json:"holder,omitempty"` // of the session's key, where it was handed to agents that come for tasks
+
 	Choice string `json:"choice,omitempty"` // of tools: none, required or named; "": auto
 	Serial bool   `json:"serial,omitempty"` // one call a reply was asked for
 	Prompt string `json:"prompt,omitempty"` // of a completion that was asked for with a text

@@ -24,6 +24,9 @@ type Assignment struct {
 	Resumed bool                               `json:"-"` // an agent had it before this process began, and may live on
 	Result  json.RawMessage                    `json:"-"` // that an agent gave then; nil: none
 	Keep    func(result json.RawMessage) error `json:"-"` // stores the result that an agent posts; nil: nowhere
+
+	Hold func(holder string) error `json:"-"` // refuses who bears the key as another holder than who called first; nil: there is one
+	Held <-chan struct{}           `json:"-"` // closed when somebody called
 }
 
 // Ended is what an agent left behind.

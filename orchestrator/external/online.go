@@ -2,6 +2,7 @@ package external
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/internal/httpserver"
+	"github.com/agentfly/agentfly/internal/sessionkey"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -98,7 +100,8 @@ func (o *Online) Run(ctx context.Context, a Assignment) (Ended, error) {
 	} else if !a.Resumed { // else its agent lives on, or its time ends
 		select {
 		case o.open <- w:
-		case r := <-w.ended: // of an agent that had the task before this process began
+		case <-w.Held: // by an agent that had the task before this process began
+		case r := <-w.ended: // of such a one
 			return r.end()
 		case <-ctx.Done():
 			return Ended{}, fmt.Errorf("no agent came for the task: %w", ctx.Err())
@@ -195,15 +198,15 @@ func (o *Online) task(w http.ResponseWriter, r *http.Request) {
 	for {
 		select {
 		case next := <-o.open:
-			select {
-			case <-next.gone: // its time was over before an agent came
+			if next.taken() {
 				continue
-			default:
 			}
-			if next.URL == "" {
-				next.URL = "http://" + r.Host
+			said := next.Assignment
+			said.Key = sessionkey.ForHolder(next.Key, rand.Text())
+			if said.URL == "" {
+				said.URL = "http://" + r.Host
 			}
-			if err := answer(w, http.StatusOK, next.Assignment); err != nil || r.Context().Err() != nil { // who asked is gone: somebody else may have it
+			if err := answer(w, http.StatusOK, said); err != nil || r.Context().Err() != nil { // who asked is gone: somebody else may have it
 				go o.offer(next)
 			}
 			return
@@ -216,12 +219,25 @@ func (o *Online) task(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// taken tells whether a task is no longer to be handed out: its time is over, or an agent of before goes on with it.
+func (w *waiting) taken() bool {
+	select {
+	case <-w.gone:
+		return true
+	case <-w.Held:
+		return true
+	default:
+		return false
+	}
+}
+
 // offer offers a task once more that did not reach its agent.
 func (o *Online) offer(w *waiting) {
 	select {
 	case o.open <- w:
 	case <-w.gone:
-	case r := <-w.ended: // it did
+	case <-w.Held: // it did
+	case r := <-w.ended:
 		w.ended <- r
 	}
 }
@@ -229,6 +245,13 @@ func (o *Online) offer(w *waiting) {
 // result takes the end of an agent.
 func (o *Online) result(w http.ResponseWriter, r *http.Request) {
 	of, was, over := o.awaitBearer(r)
+	if of != nil && of.Hold != nil && !over {
+		_, holder := sessionkey.Split(keyOf(r))
+		if err := of.Hold(holder); err != nil {
+			refuse(w, http.StatusUnauthorized, err.Error())
+			return
+		}
+	}
 	if of == nil && !over {
 		refuse(w, http.StatusUnauthorized, "the key is not that of a trajectory that waits for its result; it may be over")
 		return
@@ -289,7 +312,7 @@ func (o *Online) awaitBearer(r *http.Request) (of *waiting, was string, over boo
 		if of, was, over = o.bearer(r); of != nil || over || o.Expects == nil || !time.Now().Before(late) {
 			return of, was, over
 		}
-		if _, key, _ := strings.Cut(r.Header.Get("Authorization"), " "); !o.Expects(r.Context(), strings.TrimSpace(key)) {
+		if !o.Expects(r.Context(), keyOf(r)) {
 			return nil, "", false
 		}
 		select {
@@ -300,13 +323,18 @@ func (o *Online) awaitBearer(r *http.Request) (of *waiting, was string, over boo
 	}
 }
 
-// bearer finds whose key a request bears: a trajectory that waits, or one that is over, with its result.
-func (o *Online) bearer(r *http.Request) (of *waiting, was string, over bool) {
+// keyOf is the key that a request bears; "": none.
+func keyOf(r *http.Request) string {
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "bearer") {
-		return nil, "", false
+		return ""
 	}
-	key = strings.TrimSpace(key)
+	return strings.TrimSpace(key)
+}
+
+// bearer finds whose key a request bears: a trajectory that waits, or one that is over, with its result.
+func (o *Online) bearer(r *http.Request) (of *waiting, was string, over bool) {
+	key, _ := sessionkey.Split(keyOf(r))
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	was, over = o.over[key]

@@ -11,6 +11,7 @@ import (
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/gateway"
+	"github.com/agentfly/agentfly/internal/sessionkey"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/orchestrator/external"
 	"github.com/agentfly/agentfly/trajectory"
@@ -31,7 +32,7 @@ type External struct {
 
 // key is the key of a trajectory's session.
 func (x *External) key(run, id string) string {
-	return gateway.KeyOf(x.Secret, run+"/"+id)
+	return sessionkey.Of(x.Secret, run+"/"+id)
 }
 
 // AwaitAgents has requests of agents that live on wait for their trajectories, which are those with these ids, and no others.
@@ -91,6 +92,7 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 	w := watchdog.Enter(ctx, "agent", t.ID)
 	end, err := x.Runner.Run(ctx, external.Assignment{
 		ID: t.ID, Phase: p.Phase, Task: p.Task, URL: x.URL, Key: o.Key, Resumed: x.Adopt && recovered != nil, Result: s.Concluded(), Keep: s.Conclude,
+		Hold: s.Hold, Held: s.Held(),
 	})
 	w.Leave()
 	leave()

@@ -91,37 +91,137 @@ func TestPlacesOfACommand(t *testing.T) {
 	}
 }
 
+// online is a run whose agents come for tasks, with its store in a folder: again where an earlier one ended.
+func online(t testing.TB, dir string) (r *rollout.Sampler, db *store.Store, url string) {
+	t.Helper()
+	r = rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("said") })
+	online := &external.Online{Key: "run", Patience: time.Second}
+	g := guests(t, r, online)
+	r.External.Adopt = true
+	mux := http.NewServeMux()
+	for path, handle := range online.Routes() {
+		mux.Handle("POST "+path, handle)
+	}
+	mux.Handle("/", g)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	db, err := store.Open(filepath.Join(dir, store.File))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	r.Record, r.External.Forget = db.AddTurn, db.Restart
+	return r, db, server.URL
+}
+
+// take comes for a task.
+func take(t testing.TB, url string) (task external.Assignment) {
+	t.Helper()
+	status, body := post(t, url+"/agentfly/task", "run", `{}`)
+	require.Equal(t, http.StatusOK, status, body)
+	require.NoError(t, json.Unmarshal([]byte(body), &task))
+	return task
+}
+
+// A task whose agent had called nothing when the run was killed is handed out again. Of the two that have it then, who calls first goes on, and the other
+// is told that it is over: one trajectory never has two agents.
+func TestATaskHandedOutAgainHasOneAgent(t *testing.T) {
+	const body = `{"messages":[{"role":"user","content":"x"}]}`
+	const result = `{"answer":"2","reward":0.5}`
+	for name, newFirst := range map[string]bool{"the one of before calls first": false, "the new one calls first": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
+			r, db, url := online(t, dir)
+			require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: "train", Size: 1, Task: place.Task}))
+			ctx, kill := context.WithCancel(t.Context())
+			ended := make(chan *trajectory.Trajectory, 1)
+			go func() { ended <- r.Sample(ctx, place) }()
+			before := take(t, url)
+			kill() // before it called
+			<-ended
+			require.NoError(t, db.Close())
+
+			r, db, url = online(t, dir)
+			ctx, kill = context.WithCancel(t.Context())
+			go func() { ended <- r.Sample(ctx, place) }()
+			now := take(t, url)
+			require.Equal(t, before.ID, now.ID)
+			require.NotEqual(t, before.Key, now.Key)
+			first, second := before.Key, now.Key
+			if newFirst {
+				first, second = second, first
+			}
+			status, text := post(t, url+"/v1/chat/completions", first, body)
+			require.Equal(t, http.StatusOK, status, text)
+			for _, path := range []string{"/v1/chat/completions", "/s/" + second + "/v1/chat/completions", "/agentfly/result"} {
+				status, text = post(t, url+path, second, body)
+				require.Equal(t, http.StatusUnauthorized, status, text)
+				require.Contains(t, text, "the session of this key is over: another agent has "+now.ID)
+			}
+			kill() // once more: whose the trajectory is stands in its record
+			<-ended
+			require.NoError(t, db.Close())
+
+			r, db, url = online(t, dir)
+			log, err := db.Recover(t.Context(), 0)
+			require.NoError(t, err)
+			r.Recovered = func(string) (*trajectory.Trajectory, bool) { return log.Outstanding[0].Partial[0], false }
+			go func() { ended <- r.Sample(t.Context(), place) }()
+			require.Eventually(t, func() bool {
+				status, text = post(t, url+"/v1/chat/completions", second, body)
+				return !bytes.Contains([]byte(text), []byte("not that of a session")) // it is open
+			}, 10*time.Second, time.Millisecond)
+			require.Equal(t, http.StatusUnauthorized, status, text)
+			require.Contains(t, text, "the session of this key is over")
+			status, text = post(t, url+"/v1/chat/completions", first, `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"said"},{"role":"user","content":"y"}]}`)
+			require.Equal(t, http.StatusOK, status, text)
+			status, text = post(t, url+"/agentfly/result", first, result)
+			require.Equal(t, http.StatusOK, status, text)
+			got := <-ended
+			require.Empty(t, got.Err)
+			require.Len(t, got.Turns, 2)
+			require.Len(t, got.Samples, 1)
+		})
+	}
+}
+
+// A task that its agent of before goes on with is offered to nobody else.
+func TestATaskThatGoesOnIsNotOffered(t *testing.T) {
+	dir := t.TempDir()
+	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
+	r, db, url := online(t, dir)
+	require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: "train", Size: 1, Task: place.Task}))
+	ctx, kill := context.WithCancel(t.Context())
+	ended := make(chan *trajectory.Trajectory, 1)
+	go func() { ended <- r.Sample(ctx, place) }()
+	task := take(t, url)
+	kill()
+	<-ended
+	require.NoError(t, db.Close())
+
+	r, _, url = online(t, dir)
+	go func() { ended <- r.Sample(t.Context(), place) }()
+	require.Eventually(t, func() bool {
+		status, _ := post(t, url+"/v1/chat/completions", task.Key, `{"messages":[{"role":"user","content":"x"}]}`)
+		return status == http.StatusOK
+	}, 10*time.Second, time.Millisecond)
+	status, text := post(t, url+"/agentfly/task", "run", `{}`)
+	require.Equal(t, http.StatusNoContent, status, text)
+	status, text = post(t, url+"/agentfly/result", task.Key, `{"answer":"2"}`)
+	require.Equal(t, http.StatusOK, status, text)
+	require.Empty(t, (<-ended).Err)
+}
+
 // A result that an agent posted is stored before the agent is told so: after a kill the trajectory ends with it, and the agent may post it again.
 func TestAResultOutlivesAKill(t *testing.T) {
 	dir := t.TempDir()
 	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
-	live := func() (r *rollout.Sampler, db *store.Store, url string) {
-		r = rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("said") })
-		online := &external.Online{Key: "run", Patience: time.Second}
-		g := guests(t, r, online)
-		r.External.Adopt = true
-		mux := http.NewServeMux()
-		for path, handle := range online.Routes() {
-			mux.Handle("POST "+path, handle)
-		}
-		mux.Handle("/", g)
-		server := httptest.NewServer(mux)
-		t.Cleanup(server.Close)
-		db, err := store.Open(filepath.Join(dir, store.File))
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, db.Close()) })
-		r.Record, r.External.Forget = db.AddTurn, db.Restart
-		return r, db, server.URL
-	}
+	live := func() (*rollout.Sampler, *store.Store, string) { return online(t, dir) }
 	r, db, url := live()
 	require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: "train", Size: 1, Task: place.Task}))
 	ended := make(chan *trajectory.Trajectory, 1)
 	go func() { ended <- r.Sample(t.Context(), place) }()
-	status, body := post(t, url+"/agentfly/task", "run", `{}`)
-	require.Equal(t, http.StatusOK, status, body)
-	var task external.Assignment
-	require.NoError(t, json.Unmarshal([]byte(body), &task))
-	status, body = post(t, url+"/v1/chat/completions", task.Key, `{"messages":[{"role":"user","content":"x"}]}`)
+	task := take(t, url)
+	status, body := post(t, url+"/v1/chat/completions", task.Key, `{"messages":[{"role":"user","content":"x"}]}`)
 	require.Equal(t, http.StatusOK, status, body)
 	result := `{"answer":"2","reward":0.5}`
 	status, body = post(t, url+"/agentfly/result", task.Key, result)

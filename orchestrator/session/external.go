@@ -15,6 +15,7 @@ import (
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/gateway"
+	"github.com/agentfly/agentfly/internal/sessionkey"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/external"
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -160,7 +161,7 @@ func (g *Guests) sampled() *rollout.External {
 		return nil
 	}
 	return &rollout.External{
-		Gateway: g.gateway, Runner: g.runner, URL: g.told, Tokens: g.job.Agent.MaxTokens, Time: job.Seconds(g.job.Agent.MaxTime), Secret: gateway.NewSecret(), Adopt: g.job.Agent.Online,
+		Gateway: g.gateway, Runner: g.runner, URL: g.told, Tokens: g.job.Agent.MaxTokens, Time: job.Seconds(g.job.Agent.MaxTime), Secret: sessionkey.NewSecret(), Adopt: g.job.Agent.Online,
 	}
 }
 
@@ -251,7 +252,7 @@ func secretOf(path string) ([]byte, error) {
 	if err == nil && len(known) == 32 || err != nil && !errors.Is(err, os.ErrNotExist) {
 		return known, err
 	}
-	made := gateway.NewSecret()
+	made := sessionkey.NewSecret()
 	return made, os.WriteFile(path, made, 0o600)
 }
 

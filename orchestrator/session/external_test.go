@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/agentfly/agentfly/gateway"
+	"github.com/agentfly/agentfly/internal/sessionkey"
 	"github.com/agentfly/agentfly/orchestrator/external"
 	"github.com/agentfly/agentfly/orchestrator/job"
 )
@@ -23,7 +23,7 @@ func TestKeysOfARunThatGoesOn(t *testing.T) {
 				s.Job.Agent.Online, s.Guests.job = online, s.Job
 				s.Sampler.External = s.Guests.sampled()
 				require.NoError(t, s.Guests.Keep(dir, s.Sampler.External))
-				return gateway.KeyOf(s.Sampler.External.Secret, "run/train-0-0-0")
+				return sessionkey.Of(s.Sampler.External.Secret, "run/train-0-0-0")
 			}
 			before, after := key(), key()
 			_, err := os.Stat(filepath.Join(dir, "gateway.key"))
