@@ -270,8 +270,8 @@ func TestInstructionsOfEveryFormat(t *testing.T) {
 func TestFormatsOfOneTool(t *testing.T) {
 	for _, name := range []string{"fenced", "search_r1", "action"} {
 		for want, specs := range map[string][]tools.Spec{
-			"got 0: none":                      nil,
-			"got 3: calculator, roll, weather": testSpecs(),
+			"got 0: none":                                         nil,
+			"got 3: calculator, roll, weather":                    testSpecs(),
 			`and weather takes {"city": string, "days": integer}`: testSpecs()[1:2],
 		} {
 			_, err := NewFormat(name, specs, FormatOptions{})
