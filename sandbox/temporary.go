@@ -88,8 +88,8 @@ func removeUnlocked(path string, age time.Duration) {
 	if err != nil || time.Since(info.ModTime()) < age {
 		return
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
-		return // another user's, who removes it
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() && os.Geteuid() != 0 {
+		return // another user's, who removes it; root's agents run as nobody, whose their folders are
 	}
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
 		_ = RemoveAll(path)
