@@ -56,14 +56,18 @@ func openRuns(ctx context.Context, dir string, decode func(string) func([]int32)
 // find are the names of the run folders: paths below the folder; "." is the folder itself.
 func (r *runs) find() []string {
 	var out []string
-	_ = filepath.WalkDir(r.dir, func(path string, d fs.DirEntry, err error) error { // what cannot be read holds no run
+	top, err := filepath.EvalSymlinks(r.dir) // WalkDir follows no link, also where it begins
+	if err != nil {
+		return nil
+	}
+	_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error { // what cannot be read holds no run
 		if err != nil {
 			return fs.SkipDir
 		}
 		if !d.IsDir() {
 			return nil
 		}
-		name, err := filepath.Rel(r.dir, path)
+		name, err := filepath.Rel(top, path)
 		if err != nil || len(out) >= mostRuns {
 			return fs.SkipAll
 		}

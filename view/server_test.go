@@ -452,4 +452,10 @@ func TestFolders(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, one.Close())
 	require.NoError(t, one.Close())
+	link := filepath.Join(t.TempDir(), "runs") // to a larger disk
+	require.NoError(t, os.Symlink(x.dir, link))
+	linked, err := New(link, Options{})
+	require.NoError(t, err)
+	require.Equal(t, x.runs.find(), linked.runs.find())
+	require.NoError(t, linked.Close())
 }

@@ -65,6 +65,12 @@ func TestStates(t *testing.T) {
 	found, err := overview.Find(root)
 	require.NoError(t, err)
 	require.Len(t, found, 7)
+	link := filepath.Join(t.TempDir(), "runs") // to a larger disk
+	require.NoError(t, os.Symlink(root, link))
+	linked, err := overview.Find(link)
+	require.NoError(t, err)
+	require.Len(t, linked, 7)
+	require.Equal(t, filepath.Join(link, filepath.Base(found[0])), linked[0])
 	_, err = overview.Find(filepath.Join(root, "nowhere"))
 	require.Error(t, err)
 	broken := filepath.Join(root, "broken")
