@@ -209,3 +209,16 @@ func TestCurves(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, m["reward/mean"].Steps, 30)
 }
+
+// A run has the name of its folder, also where the folder is given as a dot.
+func TestTheNameOfTheWorkingFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "calculator")
+	overviewtest.Run{Steps: overviewtest.Steps(0.5)}.Write(t, dir)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "below"), 0o755))
+	for at, path := range map[string]string{dir: ".", filepath.Join(dir, "below"): ".."} {
+		t.Chdir(at)
+		name, _, err := overview.ReadCurves(path)
+		require.NoError(t, err)
+		require.Equal(t, "calculator", name, path)
+	}
+}
