@@ -199,9 +199,6 @@ func (r *run) ended(ctx context.Context, id string) error {
 func (r *run) evaluations() error {
 	all, err := r.db.Evaluations()
 	if err != nil {
-		if strings.Contains(err.Error(), "no such table") { // version 1 stored none
-			return nil
-		}
 		return err
 	}
 	var out []report.Evaluation

@@ -120,8 +120,8 @@ func (r *Run) read(at time.Time) (err error) {
 	}
 	r.Steps = len(r.metrics)
 	r.numbers()
-	if r.now, err = runfolder.ReadNow(r.Dir); err != nil {
-		return err
+	if r.now, err = runfolder.ReadNow(r.Dir); err != nil { // it does not outlive a loss of power, which is no fault of the run
+		r.now = nil
 	}
 	r.State, r.Error = r.state(at)
 	return nil
