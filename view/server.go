@@ -529,6 +529,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		var later <-chan time.Time // when one that has changed is due
 		wait := quiet
 		for _, x := range all {
+			select {
+			case <-x.over: // who asks anew is told of the run that took its place
+				return
+			default:
+			}
 			x.mu.Lock()
 			now := x.mark()
 			before, ok := told[x]
