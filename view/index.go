@@ -281,8 +281,12 @@ type filter struct {
 }
 
 func (f filter) keeps(e *entry) bool {
+	step := e.Step
+	if strings.HasPrefix(e.Phase, "eval-") { // it counts the steps before it: one after step 5 stands with the step 5 of people, which is 4 here
+		step--
+	}
 	switch {
-	case e.Step < f.From, f.To > 0 && e.Step >= f.To,
+	case step < f.From, f.To > 0 && step >= f.To,
 		f.Phase != "" && e.Phase != f.Phase,
 		f.Task != "" && e.Task != f.Task,
 		f.Group >= 0 && e.Group != f.Group,

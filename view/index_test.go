@@ -2,6 +2,7 @@ package view
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,4 +94,24 @@ func TestTheTasksThatAStepDrew(t *testing.T) {
 	first := x.drawn(0, 20)
 	require.Equal(t, 0, first.Known)
 	require.True(t, math.IsNaN(float64(first.Mean)))
+}
+
+// The steps of a filter are those that people count: an evaluation after step 5 is listed with what was sampled for step 5, and not with step 6.
+func TestEvaluationsAreListedWithTheStepThatTheyFollow(t *testing.T) {
+	x := index{}
+	for i, e := range []entry{{Phase: "eval-before"}, {Phase: store.Train, Step: 4}, {Phase: "eval-step-5", Step: 5}, {Phase: store.Train, Step: 5}} {
+		e.ID = string(rune('a' + i))
+		x.put(&e, nil)
+	}
+	for _, c := range []struct {
+		from, to int
+		want     string
+	}{{4, 5, "bc"}, {5, 6, "d"}, {-1 << 30, 5, "abc"}, {0, 0, "bcd"}} {
+		var got []string
+		for _, e := range x.find(filter{From: c.from, To: c.to, Group: -1, Sort: "step", Ascending: true}, nil) {
+			got = append(got, e.ID)
+		}
+		slices.Sort(got)
+		require.Equal(t, c.want, strings.Join(got, ""), "from %d to %d", c.from, c.to)
+	}
 }

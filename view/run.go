@@ -24,9 +24,9 @@ type run struct {
 	db      *store.Reader
 	decode  func() func([]int32) string // the run's tokenizer, loaded once
 	changed func()                      // is called after every change, without the lock
-	file    os.FileInfo             // of the store that db reads
-	end     context.CancelFunc      // of what start began
-	over    <-chan struct{}         // is closed by end: the folder holds another run now, or none
+	file    os.FileInfo                 // of the store that db reads
+	end     context.CancelFunc          // of what start began
+	over    <-chan struct{}             // is closed by end: the folder holds another run now, or none
 	done    sync.WaitGroup
 	asked   func()        // somebody wants the trajectories: they are read at once
 	wanted  chan struct{} // is closed by asked

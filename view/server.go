@@ -311,7 +311,7 @@ func parse(q url.Values) (f filter, err error) {
 		case "group":
 			otherwise = -1
 		case "from":
-			otherwise = -1 << 30 // evaluations are of step -1
+			otherwise = -1 << 30 // the evaluation before training stands at step -1
 		}
 		if *to, err = number(q, name, otherwise); err != nil {
 			return f, err
