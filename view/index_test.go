@@ -69,6 +69,26 @@ func TestToolsSayWhyTheyFail(t *testing.T) {
 	require.Equal(t, []why{{"raised", "no such place", 2}, {"raised", "too far", 1}, {"raised", strings.Repeat("x", mostWhy) + "…", 1}}, got[0].Whys)
 }
 
+// A call that trajectories of a tree share was made once: tools count it once, and each trajectory has it.
+func TestCallsThatAreSharedCountOnce(t *testing.T) {
+	x := index{}
+	for _, id := range []string{"a", "a.0", "a.1"} {
+		o := trajectory.Trajectory{ID: id, Turns: []trajectory.Turn{
+			{Shared: "a:0", Results: []trajectory.ToolResult{{Call: trajectory.ToolCall{Name: "act"}, Observation: "no", Failed: true, Cause: trajectory.CauseRaised}}},
+			{Results: []trajectory.ToolResult{{Call: trajectory.ToolCall{Name: "act"}}}},
+		}}
+		x.put(newEntry(store.Train, &o, &x.names), nil)
+	}
+	got := toolsOf(x.entries)
+	x.trends(got)
+	require.Len(t, got, 1)
+	require.Equal(t, 4, got[0].Calls)
+	require.Equal(t, 1, got[0].Failed)
+	require.Equal(t, []why{{"raised", "no", 1}}, got[0].Whys)
+	require.Equal(t, []num{0.25}, got[0].Trend)
+	require.Len(t, x.entries[2].Calls, 2)
+}
+
 // A step is compared with what its own tasks earned before.
 func TestTheTasksThatAStepDrew(t *testing.T) {
 	x := index{}
