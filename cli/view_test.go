@@ -2,10 +2,12 @@ package cli
 
 import (
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -34,4 +36,31 @@ func TestViewIsSafe(t *testing.T) {
 	out = view(r, func(ids []int32) string { return text[ids[0]] }, true)
 	require.NotContains(t, out, "\x1b")
 	require.Contains(t, out, `⟦plain\x1b]52;c;cm0=\x07⟧`)
+}
+
+// A character that several tokens make is shown whole, where it begins.
+func TestCharactersOfSeveralTokensAreShown(t *testing.T) {
+	bytes := "ok \U0001f642!\xf0\x9f" // the last one was cut
+	ids, mask := make([]int32, len(bytes)), make([]bool, len(bytes))
+	for i := range ids {
+		ids[i] = int32(bytes[i])
+		mask[i] = i >= 3
+	}
+	decode := func(ids []int32) string {
+		var b []byte
+		for _, id := range ids {
+			b = append(b, byte(id))
+		}
+		return strings.ToValidUTF8(string(b), "\uFFFD")
+	}
+	r := store.Record{Trajectory: &trajectory.Trajectory{ID: "train-0", Samples: []*trajectory.Sample{{
+		TokenIDs: ids, ResponseMask: mask, SamplingLogprobs: make([]float32, len(ids)), PolicyVersion: make([]int32, len(ids)),
+	}}}}
+	require.Contains(t, view(r, decode, true), "ok ⟦\U0001f642!\uFFFD\uFFFD⟧")
+	require.Contains(t, view(r, decode, false), "\x1b[32m\U0001f642\x1b[0m")
+	var told strings.Builder
+	for _, token := range orchestrator.Inspect(r, decode).Samples[0] {
+		told.WriteString(token.Text)
+	}
+	require.Equal(t, "ok \U0001f642!\uFFFD\uFFFD", told.String())
 }

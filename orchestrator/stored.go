@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -40,7 +41,7 @@ func decoder(dir string, known *agents.Registry) func([]int32) string {
 // Token is one token of a stored trajectory.
 type Token struct {
 	ID              int32    `json:"id"`
-	Text            string   `json:"text"`
+	Text            string   `json:"text"` // "": part of the character that a token before begins
 	Mask            int      `json:"mask"` // 1: sampled by the policy
 	SamplingLogprob *float32 `json:"sampling_logprob,omitempty"`
 	OldLogprob      *float32 `json:"old_logprob,omitempty"`
@@ -67,9 +68,9 @@ func Inspect(r store.Record, decode func([]int32) string) Inspected {
 				update = &r.Updates[i]
 			}
 		}
-		tokens := make([]Token, s.Len())
+		tokens, texts := make([]Token, s.Len()), tokenizer.Texts(s.TokenIDs, decode)
 		for i, id := range s.TokenIDs {
-			tokens[i] = Token{ID: id, Text: decode([]int32{id})}
+			tokens[i] = Token{ID: id, Text: texts[i]}
 			if !s.ResponseMask[i] {
 				continue
 			}
