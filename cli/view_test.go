@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -8,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -36,6 +39,19 @@ func TestViewIsSafe(t *testing.T) {
 	out = view(r, func(ids []int32) string { return text[ids[0]] }, true)
 	require.NotContains(t, out, "\x1b")
 	require.Contains(t, out, `⟦plain\x1b]52;c;cm0=\x07⟧`)
+}
+
+// What cannot be served is wrong input, and the address that is told can be opened, also where all addresses are listened on.
+func TestWhereThePageIs(t *testing.T) {
+	_, _, err := command(t, "view", filepath.Join(t.TempDir(), "nowhere"))
+	var wrong *job.Error
+	require.ErrorAs(t, err, &wrong)
+	require.ErrorContains(t, err, "is no folder; name a run folder, or a folder with run folders in it")
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	for address, want := range map[string]string{"[::]:8200": host + ":8200", "0.0.0.0:8200": host + ":8200", "127.0.0.1:1": "127.0.0.1:1", "[::1]:8200": "[::1]:8200"} {
+		require.Equal(t, "http://"+want+"/", pageAt(address))
+	}
 }
 
 // A character that several tokens make is shown whole, where it begins.
