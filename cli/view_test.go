@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -39,6 +41,18 @@ func TestViewIsSafe(t *testing.T) {
 	out = view(r, func(ids []int32) string { return text[ids[0]] }, true)
 	require.NotContains(t, out, "\x1b")
 	require.Contains(t, out, `⟦plain\x1b]52;c;cm0=\x07⟧`)
+}
+
+// A number that JSON does not have is left out, and does not end the list of trajectories.
+func TestInspectHasNoNumberThatJSONLacks(t *testing.T) {
+	inf, nan := float32(math.Inf(-1)), float32(math.NaN())
+	r := store.Record{
+		Trajectory: &trajectory.Trajectory{ID: "train-0", Samples: []*trajectory.Sample{{TokenIDs: []int32{1, 2}, ResponseMask: []bool{true, true}, SamplingLogprobs: []float32{inf, -1}, PolicyVersion: []int32{0, 0}}}},
+		Updates:    []store.Update{{OldLogprobs: []float32{nan, -2}, Advantages: []float32{nan, 1}, Entropy: []float32{inf, 0.5}}},
+	}
+	body, err := json.Marshal(orchestrator.Inspect(r, func([]int32) string { return "x" }).Samples[0])
+	require.NoError(t, err)
+	require.JSONEq(t, `[{"id":1,"text":"x","mask":1,"policy_version":0},{"id":2,"text":"x","mask":1,"sampling_logprob":-1,"old_logprob":-2,"advantage":1,"entropy":0.5,"policy_version":0}]`, string(body))
 }
 
 // What cannot be served is wrong input, and the address that is told can be opened, also where all addresses are listened on.

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/agentfly/agentfly/agents"
@@ -75,18 +76,20 @@ func Inspect(r store.Record, decode func([]int32) string) Inspected {
 				continue
 			}
 			t := &tokens[i]
-			t.Mask, t.SamplingLogprob, t.PolicyVersion = 1, &s.SamplingLogprobs[i], &s.PolicyVersion[i]
-			if update != nil && i < len(update.OldLogprobs) {
-				t.OldLogprob = &update.OldLogprobs[i]
-			}
-			if update != nil && i < len(update.Advantages) {
-				t.Advantage = &update.Advantages[i]
-			}
-			if update != nil && i < len(update.Entropy) {
-				t.Entropy = &update.Entropy[i]
+			t.Mask, t.SamplingLogprob, t.PolicyVersion = 1, numberOf(s.SamplingLogprobs, i), &s.PolicyVersion[i]
+			if update != nil {
+				t.OldLogprob, t.Advantage, t.Entropy = numberOf(update.OldLogprobs, i), numberOf(update.Advantages, i), numberOf(update.Entropy, i)
 			}
 		}
 		out.Samples = append(out.Samples, tokens)
 	}
 	return out
+}
+
+// numberOf is number i; nil: there is none, or one that JSON does not have.
+func numberOf(all []float32, i int) *float32 {
+	if i >= len(all) || math.IsNaN(float64(all[i])) || math.IsInf(float64(all[i]), 0) {
+		return nil
+	}
+	return &all[i]
 }
