@@ -481,6 +481,34 @@ func TestTheLastEvaluationIsTold(t *testing.T) {
 	}, 20*time.Second, 100*time.Millisecond)
 }
 
+// The held-out figure of fine-tuning is its loss, and that of distillation its divergence: both have a curve.
+func TestEvaluationsOfOtherObjectives(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": {Steps: 1, Groups: 1, Each: 1}})
+	db, err := store.Open(filepath.Join(x.dir, "a", store.File))
+	require.NoError(t, err)
+	require.NoError(t, db.AddEvaluation(t.Context(), "step-1", 1, map[string]any{"name": "step-1", "step": 1, "loss": 1.5}))
+	require.NoError(t, db.AddEvaluation(t.Context(), "step-2", 2, map[string]any{"name": "step-2", "step": 2, "reverse_kl": 0.25, "reward": 0.5}))
+	require.NoError(t, db.Close())
+	got := get[struct {
+		Evaluations []struct {
+			Name string
+			Loss *float64
+			KL   *float64 `json:"reverse_kl"`
+		}
+	}](t, x, "/api/curves", url.Values{"run": {"a"}}).Evaluations
+	require.Len(t, got, 3)
+	require.Nil(t, got[0].Loss)
+	require.Equal(t, 1.5, *got[1].Loss)
+	require.Equal(t, 0.25, *got[2].KL)
+	drawn := map[string]bool{}
+	for _, c := range get[struct{ Curves []struct{ Keys []string } }](t, x, "/api/metrics", nil).Curves {
+		for _, key := range c.Keys {
+			drawn[key] = true
+		}
+	}
+	require.True(t, drawn["eval/loss"] && drawn["eval/reverse_kl"])
+}
+
 // A run folder that is deleted and made again, as by train --overwrite, is read anew.
 func TestARunThatIsMadeAgain(t *testing.T) {
 	x := serve(t, "", map[string]viewtest.Size{"a": small()})
