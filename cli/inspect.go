@@ -17,6 +17,7 @@ import (
 	"github.com/agentfly/agentfly/engines/local"
 	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/jinja"
+	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trainer"
@@ -204,8 +205,8 @@ func view(r store.Record, decode func([]int32) string, plain bool) string {
 	t := r.Trajectory
 	fmt.Fprintf(&b, "== %s  reward %.3f  %s\n", terminal.Text(t.ID), t.Return(), terminal.Text(string(t.StopReason)))
 	for _, s := range t.Samples {
-		for i, id := range s.TokenIDs {
-			colour, text := "2", terminal.Text(decode([]int32{id}))
+		for i, text := range tokenizer.Texts(s.TokenIDs, decode) {
+			colour, text := "2", terminal.Text(text)
 			if s.ResponseMask[i] {
 				switch p := s.SamplingLogprobs[i]; {
 				case p > -0.1:

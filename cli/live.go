@@ -136,7 +136,9 @@ func (d *display) event(e orchestrator.Event) {
 	case orchestrator.Rollouts:
 		d.done, d.of = max(d.done, e.Done), e.Of
 	case orchestrator.Evaluated:
-		d.held = append(d.held, e.Evaluation.Value())
+		if e.Evaluation.Name != "tool_off" { // another task than the policy learns
+			d.held = append(d.held, e.Evaluation.Value())
+		}
 		d.evaluated += e.Evaluation.Seconds
 	case orchestrator.StepDone:
 		d.stepDone(e)

@@ -37,6 +37,7 @@ func TestWhatIsDrawn(t *testing.T) {
 	board := watchdog.NewBoard()
 	d.watch(board)
 	d.event(orchestrator.Event{Kind: orchestrator.Evaluated, Evaluation: &report.Evaluation{Reward: 0.5, Seconds: 20}})
+	d.event(orchestrator.Event{Kind: orchestrator.Evaluated, Evaluation: &report.Evaluation{Name: "tool_off"}}) // without tools it says nothing of the policy's progress
 	d.event(orchestrator.Event{Kind: orchestrator.Doing, Text: "evaluation step-3" + escapes})
 	d.event(orchestrator.Event{Kind: orchestrator.Rollouts, Done: 8, Of: 32})
 	d.event(orchestrator.Event{Kind: orchestrator.Rollouts, Done: 7, Of: 32}) // a little late

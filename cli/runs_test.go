@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/orchestrator/overview/overviewtest"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
@@ -180,13 +180,20 @@ func TestTablesFit(t *testing.T) {
 		return [][]string{{"run", "state", ">step", "model"}, {"a-name-that-is-rather-long", "running", "3/10", "SmolLM2"}, {"漢字\x1b[2J", "failed", "1", ""}}
 	}
 	require.Equal(t, []string{
-		"run                         state    step  model", "a-name-that-is-rather-long  running  3/10  SmolLM2", `漢字\x1b[2J                   failed      1`,
-	}, table(rows(), 0))
+		"run                         state    step  model", "a-name-that-is-rather-long  running  3/10  SmolLM2", `漢字\x1b[2J                 failed      1`,
+	}, table(rows(), 0), "a character of two columns counts as two")
 	for _, width := range []int{80, 60, 48, 40, 36, 24, 10, 1} {
 		for _, line := range table(rows(), width) {
-			require.LessOrEqual(t, utf8.RuneCountInString(line), max(width, 17), "%d: %s", width, line)
+			require.LessOrEqual(t, terminal.ColumnsOf(line), max(width, 17), "%d: %s", width, line)
 		}
 	}
+	wide := [][]string{{"", "run", "state", ">step"}, {"A", "runs/" + strings.Repeat("深", 40), "running", "3/10"}}
+	for _, width := range []int{80, 40, 20} {
+		for _, line := range table(wide, width) {
+			require.LessOrEqual(t, terminal.ColumnsOf(line), width, line)
+		}
+	}
+	require.Regexp(t, `^A  runs/深+…$`, table(wide, 40)[1], "the letter takes the room that it needs")
 }
 
 func TestTrajectoriesAreFiltered(t *testing.T) {

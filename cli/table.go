@@ -4,14 +4,12 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/internal/terminal"
-	"github.com/agentfly/agentfly/internal/wording"
 )
 
-// table lays rows out in columns, the first row being their names. Where they are wider than width (0: any), columns are left out from the right, and a
-// first column that is wider still is cut. A column's cells stand to the right where its name begins with >.
+// table lays rows out in columns, the first row being their names. Where they are wider than width (0: any), columns are left out from the right, and the
+// first two are cut where they are wider still. A column's cells stand to the right where its name begins with >.
 func table(rows [][]string, width int) []string {
 	const between = 2
 	columns := len(rows[0])
@@ -19,7 +17,7 @@ func table(rows [][]string, width int) []string {
 	for _, row := range rows {
 		for i := range row {
 			row[i] = terminal.Text(strings.ReplaceAll(row[i], "\n", " "))
-			wide[i] = max(wide[i], utf8.RuneCountInString(strings.TrimPrefix(row[i], ">")))
+			wide[i] = max(wide[i], terminal.ColumnsOf(strings.TrimPrefix(row[i], ">")))
 		}
 	}
 	right := make([]bool, columns)
@@ -34,17 +32,18 @@ func table(rows [][]string, width int) []string {
 		}
 		total += between + w
 	}
-	if over := total - width; width > 0 && over > 0 {
-		wide[0] = max(8, wide[0]-over)
+	for i := 0; width > 0 && i < min(2, columns); i++ {
+		cut := max(0, min(total-width, wide[i]-8))
+		wide[i], total = wide[i]-cut, total-cut
 	}
 	var out []string
 	for _, row := range rows {
 		var b strings.Builder
 		for i, cell := range row[:columns] {
-			if n := utf8.RuneCountInString(cell); n > wide[i] {
-				cell = wording.Clip(cell, wide[i]-1)
+			if terminal.ColumnsOf(cell) > wide[i] {
+				cell = terminal.Cut(cell, wide[i]-1) + "…"
 			}
-			pad := strings.Repeat(" ", max(0, wide[i]-utf8.RuneCountInString(cell)))
+			pad := strings.Repeat(" ", max(0, wide[i]-terminal.ColumnsOf(cell)))
 			if i > 0 {
 				b.WriteString(strings.Repeat(" ", between))
 			}

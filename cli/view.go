@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/agentfly/agentfly/internal/httpserver"
 	"github.com/agentfly/agentfly/orchestrator"
+	"github.com/agentfly/agentfly/orchestrator/job"
 	pages "github.com/agentfly/agentfly/view"
 )
 
@@ -51,14 +53,14 @@ func (c viewCommand) serve(x *cli.Context) error {
 	}
 	s, err := c.page(dir, key, "")
 	if err != nil {
-		return err
+		return job.InputError(err)
 	}
 	defer s.Close()
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("view: %w; give another address with --listen, port 0 takes a free one", err)
 	}
-	page := "http://" + l.Addr().String() + "/"
+	page := pageAt(l.Addr().String())
 	if key != "" {
 		page += "?key=" + url.QueryEscape(key)
 	}
@@ -67,6 +69,17 @@ func (c viewCommand) serve(x *cli.Context) error {
 		return fmt.Errorf("view: %w", err)
 	}
 	return nil
+}
+
+// pageAt is the page of a server that listens on an address. One that listens on all of the machine's has the machine's name.
+func pageAt(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		if name, err := os.Hostname(); err == nil {
+			address = net.JoinHostPort(name, port)
+		}
+	}
+	return "http://" + address + "/"
 }
 
 func (c viewCommand) page(dir, key, controlKey string) (*pages.Server, error) {

@@ -2,9 +2,11 @@ package export
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -13,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/orchestrator/overview"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 func sample() Run {
@@ -97,6 +101,35 @@ func TestTextsHoldEveryNumber(t *testing.T) {
 	var p point
 	require.NoError(t, json.Unmarshal([]byte(lines[7]), &p))
 	require.Equal(t, point{"calc", "seconds/elapsed", 3, 4.5}, p)
+}
+
+// Inspect knows four roles, and refuses a log with another; a sample that failed is not completed.
+func TestInspectReadsEveryRole(t *testing.T) {
+	r := sample()
+	failed := &trajectory.Trajectory{ID: "b", StopReason: trajectory.StopError}
+	failed.Fail(trajectory.OriginEngine, "gone")
+	r.Trajectories = func(_ context.Context, f func(store.Record) error) error {
+		prompt := []trajectory.Message{trajectory.Text("developer", "Be short."), trajectory.Text("user", "2 + 2?"), trajectory.Text("ipython", "4")}
+		return errors.Join(f(store.Record{Task: trajectory.Task{Prompt: prompt}, Trajectory: &trajectory.Trajectory{ID: "a", Reward: 1}}), f(store.Record{Trajectory: failed}))
+	}
+	var b bytes.Buffer
+	require.NoError(t, writeInspect(t.Context(), &b, r))
+	var log struct {
+		Results struct {
+			Total     int `json:"total_samples"`
+			Completed int `json:"completed_samples"`
+		}
+		Samples []inspectSample
+	}
+	require.NoError(t, json.Unmarshal(b.Bytes(), &log))
+	var roles []string
+	for _, m := range log.Samples[0].Messages {
+		roles = append(roles, m.Role)
+	}
+	require.Equal(t, []string{"system", "user", "user"}, roles)
+	require.Equal(t, "2 + 2?", log.Samples[0].Input)
+	require.Equal(t, 2, log.Results.Total)
+	require.Equal(t, 1, log.Results.Completed)
 }
 
 func TestLookup(t *testing.T) {

@@ -90,11 +90,14 @@ func writeInspect(ctx context.Context, to io.Writer, r Run) error {
 		return err
 	}
 	model := "agentfly/" + r.Model
-	n, scored, sum := 0, 0, 0.0
+	n, completed, scored, sum := 0, 0, 0, 0.0
 	err := r.Trajectories(ctx, func(record store.Record) error {
 		s := sampleOf(record, model)
 		if score, ok := s.Scores["reward"]; ok {
 			scored, sum = scored+1, sum+score.Value
+		}
+		if s.Error == nil {
+			completed++
 		}
 		if n++; n > 1 {
 			_ = w.WriteByte(',') // Flush tells
@@ -122,7 +125,7 @@ func writeInspect(ctx context.Context, to io.Writer, r Run) error {
 		},
 		"stats": map[string]any{"started_at": at, "completed_at": at},
 		"results": map[string]any{
-			"total_samples": n, "completed_samples": n, "scores": []any{map[string]any{"name": "reward", "scorer": "reward", "metrics": metrics}},
+			"total_samples": n, "completed_samples": completed, "scores": []any{map[string]any{"name": "reward", "scorer": "reward", "metrics": metrics}},
 		},
 	})
 	if err != nil {
@@ -159,11 +162,12 @@ func sampleOf(record store.Record, model string) inspectSample {
 		s.Error = &inspectError{Message: t.Err}
 		s.Metadata["error_origin"], s.Metadata["failure"] = t.ErrOrigin, t.Failure
 	}
+	asked := false
 	for i, l := range conversation(record) {
-		if i == 0 || s.Input == "" && l.Role == "user" {
-			s.Input = l.Text
+		if user := l.Role == "user"; i == 0 || user && !asked { // what the user asks, and not what the system says before it
+			s.Input, asked = l.Text, user
 		}
-		m := inspectMessage{Role: l.Role, Content: l.Text}
+		m := inspectMessage{Role: inspectRole(l.Role), Content: l.Text}
 		var answers []inspectMessage
 		for _, c := range l.Calls {
 			if c.Name == "" {
@@ -189,6 +193,17 @@ func sampleOf(record store.Record, model string) inspectSample {
 	}
 	s.Output.Usage["total_tokens"] = s.Output.Usage["input_tokens"] + s.Output.Usage["output_tokens"]
 	return s
+}
+
+// inspectRole is one of the four that Inspect reads.
+func inspectRole(role string) string {
+	switch role {
+	case "system", "user", "assistant", "tool":
+		return role
+	case "developer":
+		return "system"
+	}
+	return "user"
 }
 
 func stopOf(l line) string {

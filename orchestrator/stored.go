@@ -3,9 +3,11 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -40,7 +42,7 @@ func decoder(dir string, known *agents.Registry) func([]int32) string {
 // Token is one token of a stored trajectory.
 type Token struct {
 	ID              int32    `json:"id"`
-	Text            string   `json:"text"`
+	Text            string   `json:"text"` // "": part of the character that a token before begins
 	Mask            int      `json:"mask"` // 1: sampled by the policy
 	SamplingLogprob *float32 `json:"sampling_logprob,omitempty"`
 	OldLogprob      *float32 `json:"old_logprob,omitempty"`
@@ -67,25 +69,27 @@ func Inspect(r store.Record, decode func([]int32) string) Inspected {
 				update = &r.Updates[i]
 			}
 		}
-		tokens := make([]Token, s.Len())
+		tokens, texts := make([]Token, s.Len()), tokenizer.Texts(s.TokenIDs, decode)
 		for i, id := range s.TokenIDs {
-			tokens[i] = Token{ID: id, Text: decode([]int32{id})}
+			tokens[i] = Token{ID: id, Text: texts[i]}
 			if !s.ResponseMask[i] {
 				continue
 			}
 			t := &tokens[i]
-			t.Mask, t.SamplingLogprob, t.PolicyVersion = 1, &s.SamplingLogprobs[i], &s.PolicyVersion[i]
-			if update != nil && i < len(update.OldLogprobs) {
-				t.OldLogprob = &update.OldLogprobs[i]
-			}
-			if update != nil && i < len(update.Advantages) {
-				t.Advantage = &update.Advantages[i]
-			}
-			if update != nil && i < len(update.Entropy) {
-				t.Entropy = &update.Entropy[i]
+			t.Mask, t.SamplingLogprob, t.PolicyVersion = 1, numberOf(s.SamplingLogprobs, i), &s.PolicyVersion[i]
+			if update != nil {
+				t.OldLogprob, t.Advantage, t.Entropy = numberOf(update.OldLogprobs, i), numberOf(update.Advantages, i), numberOf(update.Entropy, i)
 			}
 		}
 		out.Samples = append(out.Samples, tokens)
 	}
 	return out
+}
+
+// numberOf is number i; nil: there is none, or one that JSON does not have.
+func numberOf(all []float32, i int) *float32 {
+	if i >= len(all) || math.IsNaN(float64(all[i])) || math.IsInf(float64(all[i]), 0) {
+		return nil
+	}
+	return &all[i]
 }

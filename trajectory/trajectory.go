@@ -258,6 +258,12 @@ func (t *Trajectory) Return() float64 {
 	return sum
 }
 
+// Owns tells whether the trajectory sampled its turn k, and its tools ran for it. What a tree shares is counted where it was sampled.
+func (t *Trajectory) Owns(k int) bool {
+	by := t.Turns[k].SharedBy()
+	return by == "" || by == t.ID
+}
+
 // TakeBack takes back what turns were paid. A store that recorded the turns before finds so by Unpaid.
 func (t *Trajectory) TakeBack() {
 	for i := range t.Turns {

@@ -21,6 +21,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
 	"github.com/agentfly/agentfly/view/viewtest"
 )
 
@@ -238,7 +239,7 @@ func TestThePageInChromium(t *testing.T) {
 	// Hostile text is text, in the conversation, in the tokens, in the list.
 	b.open(x.url + "/#/trajectory?run=seed-1&id=train-3-0-0&colour=difference")
 	b.until("document.querySelector('.talk')?.innerText.includes('<script>window.hacked=1</script><img src=x onerror=')")
-	b.until("document.querySelector('.talk').innerText.includes('␛[2J⟨202e⟩')")
+	b.until("document.querySelector('.talk').innerText.includes('␛[2J⟨202e⟩⟨061c⟩⟨e0041⟩')")
 	b.until("document.querySelector('#tokens').textContent.includes('<script>window')")
 	b.clean()
 	b.accessible()
@@ -549,6 +550,32 @@ func TestThePageDrawsBranches(t *testing.T) {
 
 // An address that does not fit is said, and no run is shown with the data of another: one that is not there, one that cannot be read, a step and a
 // filter that there are not.
+// A run of supervised fine-tuning shows its held-out loss and the step of each conversation; one that failed has no reward.
+func TestThePageOfFineTuning(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", nil)
+	require.NoError(t, os.Mkdir(filepath.Join(x.dir, "sft"), 0o755))
+	db, err := store.Open(filepath.Join(x.dir, "sft", store.File))
+	require.NoError(t, err)
+	for step := range 3 {
+		tr := &trajectory.Trajectory{ID: fmt.Sprintf("sft-%d-0", step), TaskID: "a", Step: step}
+		if step == 2 {
+			tr.Fail(trajectory.OriginEngine, "gone")
+		}
+		require.NoError(t, db.AddTrajectory(t.Context(), "sft", trajectory.Task{ID: "a"}, tr))
+		require.NoError(t, db.AddStep(t.Context(), step, map[string]float64{"sft/loss": 2 - 0.5*float64(step)}, nil))
+		require.NoError(t, db.AddEvaluation(t.Context(), fmt.Sprintf("step-%d", step+1), step+1, map[string]any{"name": fmt.Sprintf("step-%d", step+1), "step": step + 1, "loss": 2.25 - 0.5*float64(step)}))
+	}
+	require.NoError(t, db.Close())
+	b.open(x.url + "/#/overview?run=sft")
+	b.until(`document.querySelector('.card[aria-label="Loss of fine-tuning"] .legend')?.innerText.replace(/\s+/g, ' ').includes('sft/loss 1 eval/loss 1.25')`)
+	b.open(x.url + "/#/trajectories?run=sft&sort=step")
+	b.until(`[...document.querySelectorAll('tr[data-row] .col-step')].map(c => c.innerText).join() == '3,2,1'`)
+	b.open(x.url + "/#/trajectory?run=sft&id=sft-2-0")
+	b.until(`document.querySelector('#reward')?.innerText == '–'`)
+	b.clean()
+}
+
 func TestThePageOfWrongAddresses(t *testing.T) {
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"seed-1": small(), "broken": small(), "long": {Steps: 40, Groups: 4, Each: 2, Seed: 3}})
@@ -583,6 +610,8 @@ func TestThePageOfWrongAddresses(t *testing.T) {
 	b.until("document.querySelector('#found')?.innerText == 'Reward from: “abc” is no number.' && document.querySelectorAll('tr[data-row]').length == 0")
 	b.open(x.url + "/#/trajectories?run=seed-1&from=9&to=3")
 	b.until("document.querySelector('#found')?.innerText.startsWith('Step: from 9 to 3 is nothing')")
+	b.open(x.url + "/#/trajectories?run=seed-1&to=0")
+	b.until("document.querySelector('#found')?.innerText.startsWith('Step to: there is no step 0')")
 	b.open(x.url + "/#/trajectories?run=seed-1&task=none")
 	b.until("document.querySelector('#found')?.innerText.startsWith('0 of 192 trajectories')")
 	js[any](b, "void (document.querySelector('#run').value = 'long', document.querySelector('#run').dispatchEvent(new Event('change', {bubbles: true})))")

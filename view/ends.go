@@ -148,7 +148,7 @@ func (x *index) trends(tools []toolSum) {
 		last = max(last, e.Step)
 		for _, c := range e.Calls {
 			steps := by[c.Tool]
-			if steps == nil {
+			if steps == nil || c.Again {
 				continue
 			}
 			if steps[e.Step] == nil {

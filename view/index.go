@@ -44,6 +44,7 @@ type call struct {
 	Cause   string // "": it did not fail
 	Why     string // the first line of what a failed one said
 	Seconds float64
+	Again   bool // it was made for another trajectory of the tree, and is counted there
 }
 
 func (e *entry) failedCalls() (n int) {
@@ -78,7 +79,7 @@ func newEntry(phase string, t *trajectory.Trajectory, names *interner) *entry {
 			if r.Failed && cause == "" {
 				cause = "failed"
 			}
-			c := call{Tool: names.of(r.Call.Name), Cause: names.of(cause), Seconds: r.Duration.Seconds()}
+			c := call{Tool: names.of(r.Call.Name), Cause: names.of(cause), Seconds: r.Duration.Seconds(), Again: !t.Owns(i)}
 			if cause != "" {
 				c.Why = names.few(firstLine(r.Observation))
 			}
@@ -281,8 +282,12 @@ type filter struct {
 }
 
 func (f filter) keeps(e *entry) bool {
+	step := e.Step
+	if strings.HasPrefix(e.Phase, "eval-") { // it counts the steps before it: one after step 5 stands with the step 5 of people, which is 4 here
+		step--
+	}
 	switch {
-	case e.Step < f.From, f.To > 0 && e.Step >= f.To,
+	case step < f.From, f.To > 0 && step >= f.To,
 		f.Phase != "" && e.Phase != f.Phase,
 		f.Task != "" && e.Task != f.Task,
 		f.Group >= 0 && e.Group != f.Group,
@@ -407,6 +412,9 @@ func toolsOf(found []*entry) []toolSum {
 	by, whys := map[string]*toolSum{}, map[said]int{}
 	for _, e := range found {
 		for _, c := range e.Calls {
+			if c.Again {
+				continue
+			}
 			s := by[c.Tool]
 			if s == nil {
 				s = &toolSum{Tool: c.Tool, Causes: map[string]int{}, Whys: []why{}}

@@ -2,6 +2,7 @@ package view
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,6 +69,26 @@ func TestToolsSayWhyTheyFail(t *testing.T) {
 	require.Equal(t, []why{{"raised", "no such place", 2}, {"raised", "too far", 1}, {"raised", strings.Repeat("x", mostWhy) + "…", 1}}, got[0].Whys)
 }
 
+// A call that trajectories of a tree share was made once: tools count it once, and each trajectory has it.
+func TestCallsThatAreSharedCountOnce(t *testing.T) {
+	x := index{}
+	for _, id := range []string{"a", "a.0", "a.1"} {
+		o := trajectory.Trajectory{ID: id, Turns: []trajectory.Turn{
+			{Shared: "a:0", Results: []trajectory.ToolResult{{Call: trajectory.ToolCall{Name: "act"}, Observation: "no", Failed: true, Cause: trajectory.CauseRaised}}},
+			{Results: []trajectory.ToolResult{{Call: trajectory.ToolCall{Name: "act"}}}},
+		}}
+		x.put(newEntry(store.Train, &o, &x.names), nil)
+	}
+	got := toolsOf(x.entries)
+	x.trends(got)
+	require.Len(t, got, 1)
+	require.Equal(t, 4, got[0].Calls)
+	require.Equal(t, 1, got[0].Failed)
+	require.Equal(t, []why{{"raised", "no", 1}}, got[0].Whys)
+	require.Equal(t, []num{0.25}, got[0].Trend)
+	require.Len(t, x.entries[2].Calls, 2)
+}
+
 // A step is compared with what its own tasks earned before.
 func TestTheTasksThatAStepDrew(t *testing.T) {
 	x := index{}
@@ -93,4 +114,24 @@ func TestTheTasksThatAStepDrew(t *testing.T) {
 	first := x.drawn(0, 20)
 	require.Equal(t, 0, first.Known)
 	require.True(t, math.IsNaN(float64(first.Mean)))
+}
+
+// The steps of a filter are those that people count: an evaluation after step 5 is listed with what was sampled for step 5, and not with step 6.
+func TestEvaluationsAreListedWithTheStepThatTheyFollow(t *testing.T) {
+	x := index{}
+	for i, e := range []entry{{Phase: "eval-before"}, {Phase: store.Train, Step: 4}, {Phase: "eval-step-5", Step: 5}, {Phase: store.Train, Step: 5}} {
+		e.ID = string(rune('a' + i))
+		x.put(&e, nil)
+	}
+	for _, c := range []struct {
+		from, to int
+		want     string
+	}{{4, 5, "bc"}, {5, 6, "d"}, {-1 << 30, 5, "abc"}, {0, 0, "bcd"}} {
+		var got []string
+		for _, e := range x.find(filter{From: c.from, To: c.to, Group: -1, Sort: "step", Ascending: true}, nil) {
+			got = append(got, e.ID)
+		}
+		slices.Sort(got)
+		require.Equal(t, c.want, strings.Join(got, ""), "from %d to %d", c.from, c.to)
+	}
 }

@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
+	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -271,7 +271,7 @@ func turn(t *trajectory.Turn) shownTurn {
 // sample lays out sample k. What was learned is that of its newest update.
 func sample(k int, s *trajectory.Sample, updates []store.Update, decode func([]int32) string) shownSample {
 	out := shownSample{
-		Role: string(s.Role), IDs: s.TokenIDs, Texts: texts(s.TokenIDs, decode), Mask: make([]int, s.Len()), Sampling: s.SamplingLogprobs, Versions: s.PolicyVersion, Step: -1,
+		Role: string(s.Role), IDs: s.TokenIDs, Texts: tokenizer.Texts(s.TokenIDs, decode), Mask: make([]int, s.Len()), Sampling: s.SamplingLogprobs, Versions: s.PolicyVersion, Step: -1,
 		Old: floats{}, Advantages: floats{}, Entropy: floats{},
 	}
 	for i, on := range s.ResponseMask {
@@ -284,28 +284,6 @@ func sample(k int, s *trajectory.Sample, updates []store.Update, decode func([]i
 			out.Old, out.Advantages, out.Entropy, out.Step = u.OldLogprobs, u.Advantages, floats{}, u.Step
 			if len(u.Entropy) == s.Len() {
 				out.Entropy = u.Entropy
-			}
-		}
-	}
-	return out
-}
-
-// mostSplit is how many tokens a character can be in.
-const mostSplit = 4
-
-// texts are those of tokens. The first token of several that make one character together has all of it.
-func texts(ids []int32, decode func([]int32) string) []string {
-	out := make([]string, len(ids))
-	for i := 0; i < len(ids); i++ {
-		out[i] = decode(ids[i : i+1])
-		if !strings.ContainsRune(out[i], '\uFFFD') {
-			continue
-		}
-		for n := 2; n <= min(mostSplit, len(ids)-i); n++ {
-			if whole := decode(ids[i : i+n]); !strings.ContainsRune(whole, '\uFFFD') {
-				out[i] = whole
-				i += n - 1
-				break
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,9 @@ type run struct {
 	db      *store.Reader
 	decode  func() func([]int32) string // the run's tokenizer, loaded once
 	changed func()                      // is called after every change, without the lock
+	file    os.FileInfo                 // of the store that db reads
+	end     context.CancelFunc          // of what start began
+	over    <-chan struct{}             // is closed by end: the folder holds another run now, or none
 	done    sync.WaitGroup
 	asked   func()        // somebody wants the trajectories: they are read at once
 	wanted  chan struct{} // is closed by asked
@@ -32,6 +36,7 @@ type run struct {
 	steps    []int                // in order
 	columns  map[string][]float64 // [steps] by metric; NaN: the step has none
 	evals    []report.Evaluation
+	scored   []json.RawMessage // evals as they are stored
 	tasks    map[string][]byte // id -> text in lower case
 	loaded   bool              // all that was stored when the run was opened is read
 	running  map[string]int    // turns of trajectories that have not ended
@@ -40,8 +45,10 @@ type run struct {
 	revision int               // counts changes
 }
 
-// start reads the run and follows it until ctx ends.
+// start reads the run and follows it until ctx ends, or close.
 func (r *run) start(ctx context.Context) error {
+	ctx, r.end = context.WithCancel(ctx)
+	r.over = ctx.Done()
 	end, err := r.db.End(ctx)
 	if err != nil {
 		return err
@@ -61,6 +68,15 @@ func (r *run) start(ctx context.Context) error {
 	r.done.Go(func() {
 		if err := r.follow(ctx, end); err != nil && ctx.Err() == nil {
 			r.alter(func() { r.fault = err.Error() })
+		}
+	})
+	r.done.Go(func() {
+		for ctx.Err() == nil {
+			select {
+			case <-time.After(soon):
+				_ = r.evaluations() // a store that cannot be read is told of by follow
+			case <-ctx.Done():
+			}
 		}
 	})
 	return nil
@@ -148,13 +164,11 @@ func (r *run) event(ctx context.Context, e store.Event) error {
 	case store.BatchTaken:
 		r.alter(func() { r.index.batch(e.Batch) })
 	case store.StepEnded:
-		evals := r.evaluations()
 		r.alter(func() {
 			if e.Metrics != nil {
 				r.put(e.Step, e.Metrics)
 			}
 		})
-		return evals
 	case store.StepsForgotten:
 		r.alter(func() {
 			r.index.forget(e.From)
@@ -183,11 +197,6 @@ func (r *run) ended(ctx context.Context, id string) error {
 	}
 	text := textOf(record.Trajectory)
 	r.task(record.Task)
-	if strings.HasPrefix(record.Phase, "eval-") {
-		if err := r.evaluations(); err != nil {
-			return err
-		}
-	}
 	r.alter(func() {
 		delete(r.running, id)
 		r.index.put(newEntry(record.Phase, record.Trajectory, &r.index.names), text)
@@ -195,14 +204,17 @@ func (r *run) ended(ctx context.Context, id string) error {
 	return nil
 }
 
-// evaluations reads them anew: there are few, and one of the same name and step is replaced.
+// evaluations reads them anew, because the log does not tell of them: there are few, and one of the same name and step is replaced.
 func (r *run) evaluations() error {
 	all, err := r.db.Evaluations()
 	if err != nil {
-		if strings.Contains(err.Error(), "no such table") { // version 1 stored none
-			return nil
-		}
 		return err
+	}
+	r.mu.Lock()
+	same := slices.EqualFunc(all, r.scored, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
+	r.mu.Unlock()
+	if same {
+		return nil
 	}
 	var out []report.Evaluation
 	for _, body := range all {
@@ -211,9 +223,7 @@ func (r *run) evaluations() error {
 			out = append(out, e)
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.evals = out
+	r.alter(func() { r.evals, r.scored = out, all })
 	return nil
 }
 
@@ -344,8 +354,15 @@ func rewardRank(key string) int {
 	return 2
 }
 
-// close ends what start began, and waits for it. The caller ends start's context before.
+// stands tells whether the store that the run reads is the one at its path: a folder may be deleted, and made again by another run.
+func (r *run) stands(path string) bool {
+	now, err := os.Stat(path)
+	return err == nil && os.SameFile(r.file, now)
+}
+
+// close ends what start began, and waits for it.
 func (r *run) close() error {
+	r.end()
 	r.done.Wait()
 	return r.db.Close()
 }

@@ -56,14 +56,18 @@ func openRuns(ctx context.Context, dir string, decode func(string) func([]int32)
 // find are the names of the run folders: paths below the folder; "." is the folder itself.
 func (r *runs) find() []string {
 	var out []string
-	_ = filepath.WalkDir(r.dir, func(path string, d fs.DirEntry, err error) error { // what cannot be read holds no run
+	top, err := filepath.EvalSymlinks(r.dir) // WalkDir follows no link, also where it begins
+	if err != nil {
+		return nil
+	}
+	_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error { // what cannot be read holds no run
 		if err != nil {
 			return fs.SkipDir
 		}
 		if !d.IsDir() {
 			return nil
 		}
-		name, err := filepath.Rel(r.dir, path)
+		name, err := filepath.Rel(top, path)
 		if err != nil || len(out) >= mostRuns {
 			return fs.SkipAll
 		}
@@ -139,24 +143,34 @@ func (l *listed) read(ctx context.Context, file string) (err error) {
 	return nil
 }
 
-// get opens a run of the list.
+// get opens a run of the list. One that another run took the place of is read anew.
 func (r *runs) get(name string) (*run, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	dir := filepath.Join(r.dir, filepath.FromSlash(name))
+	path := filepath.Join(dir, store.File)
 	if x := r.open[name]; x != nil {
-		return x, nil
+		if x.stands(path) {
+			return x, nil
+		}
+		delete(r.open, name)
+		_ = x.close() // of what is not there any more nothing is lost
+		r.ring()
 	}
 	if r.closed || !slices.Contains(r.find(), name) {
 		return nil, errMissing
 	}
-	dir := filepath.Join(r.dir, filepath.FromSlash(name))
-	db, err := store.OpenReader(filepath.Join(dir, store.File))
+	file, err := os.Stat(path)
+	if err != nil {
+		return nil, errMissing
+	}
+	db, err := store.OpenReader(path)
 	if err != nil {
 		return nil, err
 	}
-	x := &run{name: name, db: db, changed: r.ring, decode: sync.OnceValue(func() func([]int32) string { return r.decode(dir) })}
+	x := &run{name: name, db: db, file: file, changed: r.ring, decode: sync.OnceValue(func() func([]int32) string { return r.decode(dir) })}
 	if err := x.start(r.ctx); err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(err, x.close())
 	}
 	r.open[name] = x
 	return x, nil

@@ -188,7 +188,8 @@ type shownEvaluation struct {
 	Step     int            `json:"step"`
 	Reward   num            `json:"reward"`
 	Accuracy num            `json:"accuracy"`
-	Loss     *float64       `json:"loss,omitempty"`
+	Loss     *num           `json:"loss,omitempty"`       // of supervised fine-tuning, which has no reward
+	KL       *num           `json:"reverse_kl,omitempty"` // of distillation
 	Tasks    int            `json:"tasks"`
 	Pass     map[string]num `json:"pass,omitempty"`
 }
@@ -232,7 +233,7 @@ func (s *Server) curves(r *http.Request) (any, error) {
 	}
 	evals := []shownEvaluation{}
 	for _, e := range x.evals {
-		v := shownEvaluation{Name: e.Name, Step: e.Step, Reward: num(e.Reward), Accuracy: num(e.Accuracy), Loss: e.Loss, Tasks: e.Tasks, Pass: map[string]num{}}
+		v := shownEvaluation{Name: e.Name, Step: e.Step, Reward: num(e.Reward), Accuracy: num(e.Accuracy), Loss: (*num)(e.Loss), KL: (*num)(e.ReverseKL), Tasks: e.Tasks, Pass: map[string]num{}}
 		for k, p := range e.Pass {
 			v.Pass[k] = num(p)
 		}
@@ -311,7 +312,7 @@ func parse(q url.Values) (f filter, err error) {
 		case "group":
 			otherwise = -1
 		case "from":
-			otherwise = -1 << 30 // evaluations are of step -1
+			otherwise = -1 << 30 // the evaluation before training stands at step -1
 		}
 		if *to, err = number(q, name, otherwise); err != nil {
 			return f, err
@@ -529,6 +530,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		var later <-chan time.Time // when one that has changed is due
 		wait := quiet
 		for _, x := range all {
+			select {
+			case <-x.over: // who asks anew is told of the run that took its place
+				return
+			default:
+			}
 			x.mu.Lock()
 			now := x.mark()
 			before, ok := told[x]

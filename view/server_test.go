@@ -452,4 +452,88 @@ func TestFolders(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, one.Close())
 	require.NoError(t, one.Close())
+	link := filepath.Join(t.TempDir(), "runs") // to a larger disk
+	require.NoError(t, os.Symlink(x.dir, link))
+	linked, err := New(link, Options{})
+	require.NoError(t, err)
+	require.Equal(t, x.runs.find(), linked.runs.find())
+	require.NoError(t, linked.Close())
+}
+
+// An evaluation is told of when it is recorded, though nothing else comes behind it, as at the end of a run.
+func TestTheLastEvaluationIsTold(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": small()})
+	x.whole(t, "a")
+	db, err := store.Open(filepath.Join(x.dir, "a", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, db.AddEvaluation(t.Context(), "after", 12, map[string]any{"name": "after", "step": 12, "reward": 0.75}))
+	type curves struct {
+		Evaluations []struct {
+			Name   string
+			Reward float64
+		}
+		State struct{ Evaluations int }
+	}
+	require.Eventually(t, func() bool {
+		got := get[curves](t, x, "/api/curves", url.Values{"run": {"a"}})
+		return got.State.Evaluations == 3 && got.Evaluations[2].Name == "after" && got.Evaluations[2].Reward == 0.75
+	}, 20*time.Second, 100*time.Millisecond)
+}
+
+// The held-out figure of fine-tuning is its loss, and that of distillation its divergence: both have a curve.
+func TestEvaluationsOfOtherObjectives(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": {Steps: 1, Groups: 1, Each: 1}})
+	db, err := store.Open(filepath.Join(x.dir, "a", store.File))
+	require.NoError(t, err)
+	require.NoError(t, db.AddEvaluation(t.Context(), "step-1", 1, map[string]any{"name": "step-1", "step": 1, "loss": 1.5}))
+	require.NoError(t, db.AddEvaluation(t.Context(), "step-2", 2, map[string]any{"name": "step-2", "step": 2, "reverse_kl": 0.25, "reward": 0.5}))
+	require.NoError(t, db.Close())
+	got := get[struct {
+		Evaluations []struct {
+			Name string
+			Loss *float64
+			KL   *float64 `json:"reverse_kl"`
+		}
+	}](t, x, "/api/curves", url.Values{"run": {"a"}}).Evaluations
+	require.Len(t, got, 3)
+	require.Nil(t, got[0].Loss)
+	require.Equal(t, 1.5, *got[1].Loss)
+	require.Equal(t, 0.25, *got[2].KL)
+	drawn := map[string]bool{}
+	for _, c := range get[struct{ Curves []struct{ Keys []string } }](t, x, "/api/metrics", nil).Curves {
+		for _, key := range c.Keys {
+			drawn[key] = true
+		}
+	}
+	require.True(t, drawn["eval/loss"] && drawn["eval/reverse_kl"])
+}
+
+// A run folder that is deleted and made again, as by train --overwrite, is read anew.
+func TestARunThatIsMadeAgain(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": small()})
+	x.whole(t, "a")
+	dir := filepath.Join(x.dir, "a")
+	steps := func() int {
+		return len(get[struct{ Steps []int }](t, x, "/api/curves", url.Values{"run": {"a"}}).Steps)
+	}
+	require.Equal(t, 12, steps())
+	reply, err := http.Get(x.url + "/api/events?run=a")
+	require.NoError(t, err)
+	defer reply.Body.Close()
+	require.NoError(t, os.RemoveAll(dir))
+	require.Eventually(t, func() bool {
+		gone, err := http.Get(x.url + "/api/curves?run=a")
+		require.NoError(t, err)
+		return gone.Body.Close() == nil && gone.StatusCode == http.StatusNotFound
+	}, 5*time.Second, 10*time.Millisecond)
+	_, err = io.ReadAll(reply.Body) // it ends, so that the page asks anew
+	require.NoError(t, err)
+	require.NoError(t, viewtest.Run(t.Context(), dir, viewtest.Size{Steps: 2, Groups: 1, Each: 1}, x.words))
+	require.Equal(t, 2, steps())
+	x.whole(t, "a")
+	require.Equal(t, 2, get[answered](t, x, "/api/trajectories", url.Values{"run": {"a"}}).Total)
+	require.NoError(t, os.RemoveAll(dir))
+	require.NoError(t, viewtest.Run(t.Context(), dir, viewtest.Size{Steps: 3, Groups: 1, Each: 1}, x.words))
+	require.Equal(t, 3, steps())
 }

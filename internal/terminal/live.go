@@ -167,15 +167,20 @@ func Columns(r rune) int {
 	return 1
 }
 
+// ColumnsOf is how many columns of a terminal a line of text takes.
+func ColumnsOf(line string) (n int) {
+	for _, r := range line {
+		n += Columns(r)
+	}
+	return n
+}
+
 // Join puts the parts of a line that have room in so many columns side by side, two spaces apart; the first stands in any case.
 func Join(columns int, parts ...string) string {
 	out := ""
 	used := 0
 	for _, part := range parts {
-		n := 0
-		for _, r := range part {
-			n += Columns(r)
-		}
+		n := ColumnsOf(part)
 		switch {
 		case part == "":
 		case out == "":

@@ -39,13 +39,17 @@ func UTF8() bool {
 	return true
 }
 
-// Wrap breaks the lines of s after at most width characters, between words where it can; width 0 breaks none.
+// Wrap breaks the lines of s after at most width columns, between words where it can; width 0 breaks none.
 func Wrap(s string, width int) (lines []string) {
 	for line := range strings.SplitSeq(s, "\n") {
 		r := []rune(line)
-		for width > 0 && len(r) > width {
-			at := width
-			for i := width; i > width/2; i-- {
+		for width > 0 {
+			room := fitting(r, width)
+			if room == len(r) {
+				break
+			}
+			at := room
+			for i := room; i > room/2; i-- {
 				if r[i] == ' ' {
 					at = i
 					break
@@ -53,11 +57,22 @@ func Wrap(s string, width int) (lines []string) {
 			}
 			lines = append(lines, string(r[:at]))
 			r = r[at:]
-			if len(r) > 0 && r[0] == ' ' && at < width+1 {
+			if len(r) > 0 && r[0] == ' ' {
 				r = r[1:]
 			}
 		}
 		lines = append(lines, string(r))
 	}
 	return lines
+}
+
+// fitting is how many characters have room in so many columns, but one at least.
+func fitting(r []rune, width int) int {
+	used := 0
+	for i, c := range r {
+		if used += Columns(c); used > width {
+			return max(1, i)
+		}
+	}
+	return len(r)
 }

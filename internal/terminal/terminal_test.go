@@ -107,6 +107,9 @@ func TestWrap(t *testing.T) {
 		{"x\n\nlong line here", 9, []string{"x", "", "long line", "here"}},
 		{"äöü äöü", 3, []string{"äöü", "äöü"}},
 		{"abcd", 4, []string{"abcd"}},
+		{"漢字漢字漢", 4, []string{"漢字", "漢字", "漢"}}, // two columns each
+		{"漢字 ab", 5, []string{"漢字", "ab"}},
+		{"漢字", 1, []string{"漢", "字"}}, // wider than the terminal
 	} {
 		require.Equal(t, c.want, Wrap(c.in, c.width), "%q at %d", c.in, c.width)
 	}

@@ -29,26 +29,35 @@ const (
 	mostFolders = 20_000 // that are looked into
 )
 
-// Find returns the run folders in a folder, which may be one itself, in the order of their paths. It does not follow links.
+// Find returns the run folders in a folder, which may be one itself, in the order of their paths. It does not follow links, but for the folder that
+// it is given.
 func Find(root string) (out []string, err error) {
+	top, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return nil, err
+	}
 	looked := 0
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 		switch {
-		case err != nil && path == root:
+		case err != nil && path == top:
 			return err
 		case err != nil || !d.IsDir(): // a folder that cannot be read holds no run that could be
 			return nil
-		case path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules"):
+		case path != top && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules"):
 			return fs.SkipDir
 		}
 		if looked++; looked > mostFolders {
 			return fmt.Errorf("%s holds more than %d folders; name the one with the runs", root, mostFolders)
 		}
+		below, err := filepath.Rel(top, path)
+		if err != nil {
+			return err
+		}
 		if Is(path) {
-			out = append(out, path)
+			out = append(out, filepath.Join(root, below)) // by the name that the folder was given
 			return fs.SkipDir
 		}
-		if below, _ := filepath.Rel(root, path); below != "." && strings.Count(below, string(filepath.Separator))+1 >= deepest {
+		if below != "." && strings.Count(below, string(filepath.Separator))+1 >= deepest {
 			return fs.SkipDir
 		}
 		return nil

@@ -2,6 +2,7 @@ package overview_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"math"
 	"os"
@@ -65,6 +66,12 @@ func TestStates(t *testing.T) {
 	found, err := overview.Find(root)
 	require.NoError(t, err)
 	require.Len(t, found, 7)
+	link := filepath.Join(t.TempDir(), "runs") // to a larger disk
+	require.NoError(t, os.Symlink(root, link))
+	linked, err := overview.Find(link)
+	require.NoError(t, err)
+	require.Len(t, linked, 7)
+	require.Equal(t, filepath.Join(link, filepath.Base(found[0])), linked[0])
 	_, err = overview.Find(filepath.Join(root, "nowhere"))
 	require.Error(t, err)
 	broken := filepath.Join(root, "broken")
@@ -202,4 +209,72 @@ func TestCurves(t *testing.T) {
 	_, m, err = overview.ReadCurves("../../docs/results/curves/calculator-seed1.jsonl")
 	require.NoError(t, err)
 	require.Len(t, m["reward/mean"].Steps, 30)
+}
+
+// A run has the name of its folder, also where the folder is given as a dot.
+func TestTheNameOfTheWorkingFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "calculator")
+	overviewtest.Run{Steps: overviewtest.Steps(0.5)}.Write(t, dir)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "below"), 0o755))
+	for at, path := range map[string]string{dir: ".", filepath.Join(dir, "below"): ".."} {
+		t.Chdir(at)
+		name, _, err := overview.ReadCurves(path)
+		require.NoError(t, err)
+		require.Equal(t, "calculator", name, path)
+	}
+}
+
+// A run of the first version of the store, which held no evaluations, is read as others are.
+func TestARunOfTheFirstStore(t *testing.T) {
+	dir := t.TempDir()
+	script, err := os.ReadFile("../store/testdata/version1.sql")
+	require.NoError(t, err)
+	db, err := sql.Open("sqlite", filepath.Join(dir, "store.db"))
+	require.NoError(t, err)
+	_, err = db.Exec(string(script))
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	require.NoError(t, os.WriteFile(filepath.Join(dir, runfolder.JobFile), []byte(overviewtest.Job("old", 3)), 0o600))
+	r := overview.Read(dir)
+	require.Empty(t, r.Error)
+	require.Equal(t, "old", r.Name)
+	_, err = overview.ReadStatus(t.Context(), dir, time.Now())
+	require.NoError(t, err)
+	_, err = overview.Compare(t.Context(), []string{dir, dir})
+	require.NoError(t, err)
+}
+
+// What a process wrote of itself may be lost with the machine's power; its run is read nevertheless.
+func TestARunWhoseNowIsTorn(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "r")
+	overviewtest.Run{Steps: overviewtest.Steps(0.25, 0.5)}.Write(t, dir)
+	for _, text := range []string{"", "\x00\x00\x00", `{"host":`} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, runfolder.NowFile), []byte(text), 0o600))
+		r := overview.Read(dir)
+		require.NotEqual(t, overview.Unreadable, r.State, r.Error)
+		require.Equal(t, 2, r.Steps)
+		_, _, err := overview.ReadCurves(dir)
+		require.NoError(t, err)
+	}
+}
+
+// The pools of a run are those of the process that runs it, and not of an earlier one that was killed.
+func TestThePoolsOfAnEarlierProcess(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "r")
+	at := time.Now()
+	n := now("", at, os.Getpid())
+	overviewtest.Run{Steps: overviewtest.Steps(0.5), Now: n}.Write(t, dir)
+	pools := []runfolder.Pool{{Name: "environment", Size: 8, InUse: 8}}
+	for _, c := range []struct {
+		pid   int
+		ended bool
+		want  []runfolder.Pool
+	}{{math.MaxInt32 - 1, false, nil}, {math.MaxInt32 - 1, true, nil}, {os.Getpid(), false, pools}} {
+		require.NoError(t, runfolder.New(dir, true).WriteResources(runfolder.Resources{Host: n.Host, PID: c.pid, Written: at.Add(-time.Hour), Ended: c.ended, Pools: pools}))
+		s, err := overview.ReadStatus(t.Context(), dir, at)
+		require.NoError(t, err)
+		require.Equal(t, overview.Running, s.State)
+		require.Equal(t, os.Getpid(), s.PID)
+		require.Equal(t, c.want, s.Pools)
+	}
 }

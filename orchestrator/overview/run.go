@@ -90,7 +90,7 @@ func (f jobFacts) algorithm() string {
 
 // Read reads a run folder. What cannot be read of it makes the run Unreadable.
 func Read(dir string) Run {
-	r := Run{Dir: dir, Name: filepath.Base(dir), Changed: changed(dir)}
+	r := Run{Dir: dir, Name: nameOf(dir), Changed: changed(dir)}
 	if err := r.read(time.Now()); err != nil {
 		r.State, r.Error = Unreadable, err.Error()
 	}
@@ -120,8 +120,8 @@ func (r *Run) read(at time.Time) (err error) {
 	}
 	r.Steps = len(r.metrics)
 	r.numbers()
-	if r.now, err = runfolder.ReadNow(r.Dir); err != nil {
-		return err
+	if r.now, err = runfolder.ReadNow(r.Dir); err != nil { // it does not outlive a loss of power, which is no fault of the run
+		r.now = nil
 	}
 	r.State, r.Error = r.state(at)
 	return nil
@@ -291,7 +291,15 @@ func ReadCurves(path string) (name string, m Metrics, err error) {
 	if r.State == Unreadable {
 		return "", nil, fmt.Errorf("%s: %s", path, r.Error)
 	}
-	return filepath.Base(filepath.Clean(path)), r.Metrics(), nil
+	return nameOf(path), r.Metrics(), nil
+}
+
+// nameOf is the name of a folder, also of one that is given as . or ..
+func nameOf(dir string) string {
+	if whole, err := filepath.Abs(dir); err == nil { // else the working folder is gone
+		dir = whole
+	}
+	return filepath.Base(dir)
 }
 
 // readLines reads a file like metrics.jsonl.

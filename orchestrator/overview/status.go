@@ -75,7 +75,8 @@ func (s *Status) runs(at time.Time) {
 		seconds := float64(left)*s.StepSeconds - max(0, elapsed)
 		s.Left = &seconds
 	}
-	if r, err := runfolder.ReadResources(s.Dir); err == nil { // most runs have none
+	r, err := runfolder.ReadResources(s.Dir)                                                            // most runs have none
+	if now := s.now; err == nil && !r.Ended && (now == nil || now.PID == r.PID && now.Host == r.Host) { // else they were an earlier process's
 		s.Pools, s.PID, s.Host = r.Pools, r.PID, r.Host
 	}
 }

@@ -105,8 +105,8 @@ func (r *Rollouts) add(tr *trajectory.Trajectory) {
 		}
 	}
 	r.Trajectories.Stops[string(tr.StopReason)]++
-	for _, turn := range tr.Turns {
-		if by := turn.SharedBy(); by != "" && by != tr.ID { // counted where it was sampled
+	for k, turn := range tr.Turns {
+		if !tr.Owns(k) {
 			continue
 		}
 		if r.Turns == nil {

@@ -65,6 +65,19 @@ func TestWhatIsSharedCountsOnce(t *testing.T) {
 	require.Equal(t, 3, r.Turns.Turns)
 }
 
+// A call that trajectories of a tree share was made once, and so it failed once.
+func TestCallsThatAreSharedFailOnce(t *testing.T) {
+	broken := trajectory.ToolResult{Call: trajectory.ToolCall{Name: "search"}}
+	broken.Fail(trajectory.CauseBroken, "Error: gone")
+	group := trajectory.Group{}
+	for _, id := range []string{"a", "a.0", "a.1"} {
+		group.Trajectories = append(group.Trajectories, &trajectory.Trajectory{ID: id, Turns: []trajectory.Turn{{Shared: "a:0", Results: []trajectory.ToolResult{broken}}}})
+	}
+	groups := []trajectory.Group{group}
+	require.Equal(t, []string{"tool errors 1/1  search: gone"}, FailureLines(groups))
+	require.Equal(t, 1, errorsOf(groups)["tool"])
+}
+
 func TestCallsAreCounted(t *testing.T) {
 	failed := func(cause trajectory.Cause) trajectory.ToolResult {
 		return trajectory.ToolResult{Failed: true, Cause: cause, Duration: time.Second}

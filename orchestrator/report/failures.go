@@ -31,7 +31,10 @@ func FailureLines(groups []trajectory.Group) []string {
 			if all++; t.Err != "" {
 				failed.add(string(t.ErrOrigin) + ": " + placeless(t.Err))
 			}
-			for _, turn := range t.Turns {
+			for k, turn := range t.Turns {
+				if !t.Owns(k) {
+					continue
+				}
 				for _, r := range turn.Results {
 					name := r.Call.Name
 					if calls[name]++; !r.Failed {

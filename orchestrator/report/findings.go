@@ -256,7 +256,10 @@ func (f *Findings) Raising(b *schedule.Batch) error {
 	}
 	for _, g := range b.All {
 		for _, t := range g.Trajectories {
-			for _, turn := range t.Turns {
+			for k, turn := range t.Turns {
+				if !t.Owns(k) {
+					continue
+				}
 				for _, r := range turn.Results {
 					f.raised(r)
 				}

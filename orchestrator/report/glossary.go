@@ -48,7 +48,7 @@ func Glossary() []Explained {
 // Curve is one of the few that tell how a run does: the metrics that it shows, and when to worry.
 type Curve struct {
 	Title string   `json:"title"`
-	Keys  []string `json:"keys"`           // as in Glossary; eval/reward and eval/accuracy are of evaluations
+	Keys  []string `json:"keys"`           // as in Glossary; eval/reward, eval/accuracy, eval/loss and eval/reverse_kl are of evaluations
 	Unit  string   `json:"unit,omitempty"` // of its axis, where all of Keys have the same
 	Means string   `json:"means"`
 	Worry string   `json:"worry"`
@@ -91,8 +91,8 @@ func Curves() []Curve {
 		}
 	}
 	return append(out,
-		Curve{"Loss of fine-tuning", []string{"sft/loss"}, units["sft/loss"], sentence(explained["sft/loss"]), "Worry when it falls on the training data while the held-out loss rises."},
-		Curve{"Divergence from the teacher", []string{"distill/reverse_kl"}, units["distill/reverse_kl"], sentence(explained["distill/reverse_kl"]), "Worry when it stops falling far above 0."})
+		Curve{"Loss of fine-tuning", []string{"sft/loss", "eval/loss"}, units["sft/loss"], sentence(explained["sft/loss"]), "Worry when it falls on the training data while the held-out loss rises."},
+		Curve{"Divergence from the teacher", []string{"distill/reverse_kl", "eval/reverse_kl"}, units["distill/reverse_kl"], sentence(explained["distill/reverse_kl"]), "Worry when it stops falling far above 0."})
 }
 
 // sentence makes one of a tag's text.

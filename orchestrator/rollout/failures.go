@@ -22,7 +22,10 @@ func ErrorsOf(t *trajectory.Trajectory) map[trajectory.Origin]int {
 	if t.Err != "" && t.StopReason != trajectory.StopCancelled {
 		out[t.ErrOrigin]++
 	}
-	for _, turn := range t.Turns {
+	for k, turn := range t.Turns {
+		if !t.Owns(k) {
+			continue
+		}
 		for _, r := range turn.Results {
 			if r.Cause == trajectory.CauseBroken {
 				out[trajectory.OriginTool]++
@@ -57,7 +60,10 @@ func tooManyBroken(limits job.Rollout, what string, groups []trajectory.Group) e
 	calls, broken, first := 0, 0, ""
 	for _, g := range groups {
 		for _, tr := range g.Trajectories {
-			for _, turn := range tr.Turns {
+			for k, turn := range tr.Turns {
+				if !tr.Owns(k) {
+					continue
+				}
 				calls += len(turn.Results) - turn.ParseErrors
 				for _, r := range turn.Results {
 					if r.Cause != trajectory.CauseBroken {

@@ -90,7 +90,7 @@ func TestOverwriteRemovesTheRunAndNothingElse(t *testing.T) {
 	require.True(t, held)
 	require.Equal(t, 3, steps)
 	require.EqualError(t, New(dir, false).Check(), dir+" holds a run of 3 steps already; continue it with --resume, give another folder with --output, or delete the run with --overwrite")
-	for _, name := range []string{"mine.txt", "summary.json", "job.1.yaml"} {
+	for _, name := range []string{"mine.txt", "summary.json", "job.1.yaml", ResourcesFile, ControlFile} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	f := New(dir, false)
@@ -103,6 +103,8 @@ func TestOverwriteRemovesTheRunAndNothingElse(t *testing.T) {
 	require.FileExists(t, filepath.Join(dir, "mine.txt"))
 	require.NoFileExists(t, filepath.Join(dir, "summary.json"))
 	require.NoFileExists(t, filepath.Join(dir, "job.1.yaml"))
+	require.NoFileExists(t, filepath.Join(dir, ResourcesFile), "agentfly resources would tell of the deleted run's")
+	require.NoFileExists(t, filepath.Join(dir, ControlFile))
 	steps, held, err = Steps(dir)
 	require.NoError(t, err)
 	require.True(t, held)

@@ -251,6 +251,9 @@ func (r *Reader) Began(ctx context.Context) (began time.Time, err error) {
 
 // Evaluations returns the results that AddEvaluation stored, in the order of steps.
 func (r *Reader) Evaluations() (out []json.RawMessage, err error) {
+	if r.file.version < 2 { // it stored none
+		return nil, nil
+	}
 	err = r.file.each(context.Background(), "SELECT step, json FROM evaluations ORDER BY step, name", func(_ int, body []byte) error {
 		out = append(out, body)
 		return nil

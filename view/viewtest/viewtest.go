@@ -21,7 +21,7 @@ import (
 )
 
 // Hostile is what a page must show and never run or obey.
-const Hostile = "<script>window.hacked=1</script><img src=x onerror=\"window.hacked=2\"><svg onload=window.hacked=3>\x1b[2J\u202e</pre></body>{{7*7}}${7*7}javascript:window.hacked=4"
+const Hostile = "<script>window.hacked=1</script><img src=x onerror=\"window.hacked=2\"><svg onload=window.hacked=3>\x1b[2J\u202e\u061c\U000e0041</pre></body>{{7*7}}${7*7}javascript:window.hacked=4"
 
 // Size says how much a run has.
 type Size struct {

@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 
 export type State = { run: string; steps: number; evaluations: number; trajectories: number; running: number; loaded: boolean; damaged: number; unread: number; fault: string; revision: number };
 export type Run = { name: string; title: string; steps: number; reward: number | null; age: number; error?: string; failed?: string };
-export type Evaluation = { name: string; step: number; reward: number | null; accuracy: number | null; loss?: number; tasks: number };
+export type Evaluation = { name: string; step: number; reward: number | null; accuracy: number | null; loss?: number | null; reverse_kl?: number | null; tasks: number };
 // total counts the steps of the run, of which thinned curves show some.
 export type Curves = { steps: number[]; total: number; thinned: boolean; series: Record<string, (number | null)[]>; names: string[]; evaluations: Evaluation[]; state: State };
 export type Curve = { title: string; keys: string[]; unit?: string; means: string; worry: string };

@@ -44,7 +44,7 @@ export function Tree({ t, link }: { t: Trajectory; link: (id: string) => string 
     const trunk = p === undefined || column < 0 ? undefined : within > 0 ? owner(p, column) : owner(i, column);
     return {
       name: name(o), link: link(o.id), now: o.id === t.entry.id,
-      facts: `reward ${number(o.reward)}, ${o.origin ? `failed (${words(o.origin)})` : words(o.stop)}${trunk === undefined ? "" : `, forks off ${name(all[trunk])} ${within > 0 ? `within turn ${o.forked + 1}, behind ${within} tokens` : `after turn ${o.forked}`}`}`,
+      facts: `${o.origin ? `failed (${words(o.origin)})` : `reward ${number(o.reward)}, ${words(o.stop)}`}${trunk === undefined ? "" : `, forks off ${name(all[trunk])} ${within > 0 ? `within turn ${o.forked + 1}, behind ${within} tokens` : `after turn ${o.forked}`}`}`,
       dots: own.map((c) => ({ column: c, css: (o.origin ? "bad" : "dot") + on(c), title: `turn ${c + 1} of ${o.id}` })),
       edges: own.map((c, k) => ({ column: c, css: `edge${on(c)}`, from: k > 0 ? { line: i, column: c - 1 } : trunk === undefined ? undefined : { line: trunk, column } })),
     };

@@ -1,14 +1,14 @@
 // The list of trajectories: filters, orders, and as many rows as fit on the screen.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Entry, get, go, href, type List, listed, place, type Query, route, set, states } from "./api";
-import { clean, count as counted, number, phase, seconds, words } from "./text";
+import { clean, count as counted, number, phase, sampledFor, seconds, words } from "./text";
 import { chosen, ownStep } from "./shell";
 
 const height = 32, margin = 8;
 
 const columns: { key: string; name: string; of: (e: Entry) => string; wide?: boolean; left?: boolean; sort?: boolean }[] = [
   { key: "id", name: "trajectory", of: (e) => e.id, left: true },
-  { key: "step", name: "step", of: (e) => (e.phase === "train" ? String(e.step + 1) : phase(e.phase).replace("the evaluation ", "")), sort: true },
+  { key: "step", name: "step", of: (e) => sampledFor(e).replace("the evaluation ", ""), sort: true },
   { key: "task", name: "task", of: (e) => e.task, left: true, wide: true, sort: true },
   { key: "reward", name: "reward", of: (e) => (e.origin ? "–" : number(e.reward)), sort: true },
   { key: "stop", name: "stop reason", of: (e) => words(e.stop) + (e.origin ? ` (${e.origin})` : ""), left: true, sort: true },
@@ -37,6 +37,7 @@ function mistake(): string {
     const n = Number(value(key));
     if (!Number.isFinite(n) || (whole && !Number.isInteger(n))) return `${label}: “${clean(value(key))}” is no ${whole ? "whole " : ""}number.`;
   }
+  if (value("to") && Number(value("to")) < 1) return `Step to: there is no step ${value("to")}; they count from 1.`;
   for (const [a, b, label] of [["from", "to", "Step"], ["min", "max", "Reward"]]) if (value(a) && value(b) && Number(value(a)) > Number(value(b))) return `${label}: from ${value(a)} to ${value(b)} is nothing; exchange the two.`;
   return "";
 }

@@ -70,8 +70,9 @@ function lines(keys: string[], all: Record<string, Curves>): Shown[] {
     const c = all[run], title = runs.value.find((x) => x.name === run)?.title ?? run;
     const line = { label: several ? title : key, colour: several ? chosen.value.indexOf(run) : k, dash: false, run, key, thinned: c.thinned };
     if (key.startsWith("eval/")) {
-      const of = key === "eval/reward" ? "reward" : "accuracy", e = c.evaluations.filter((e) => (e.name === "before" || e.name === "after" || e.name.startsWith("step-")) && e.loss === undefined);
-      if (e.length) out.push({ ...line, thinned: false, x: e.map((e) => e.step), y: e.map((e) => e[of]), points: true });
+      const of = key.slice(5) as "reward" | "accuracy" | "loss" | "reverse_kl", scored = of === "reward" || of === "accuracy";
+      const e = c.evaluations.filter((e) => (e.name === "before" || e.name === "after" || e.name.startsWith("step-")) && (scored ? e.loss === undefined : e[of] !== undefined));
+      if (e.length) out.push({ ...line, thinned: false, x: e.map((e) => e.step), y: e.map((e) => e[of] ?? null), points: true });
       return;
     }
     const y = c.series[key];

@@ -1,9 +1,9 @@
 // Texts of models, tools and files: what has no shape of its own is made visible, so that nothing hides and nothing turns the line round.
-const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 
 export function clean(s: string): string {
   return s.replace(/\r\n/g, "\n").replace(hidden, (c) => {
-    const n = c.charCodeAt(0);
+    const n = c.codePointAt(0)!;
     if (n < 32) return String.fromCharCode(0x2400 + n);
     return n === 127 ? "␡" : `⟨${n.toString(16).padStart(4, "0")}⟩`;
   });
@@ -36,6 +36,9 @@ export const words = (s: string): string => s.replace(/_/g, " ");
 
 // count is a number with its noun.
 export const count = (n: number, one: string, many = `${one}s`): string => `${n} ${n === 1 ? one : many}`;
+
+// sampledFor is the step that a trajectory was sampled for, as people count; of an evaluation what that is called.
+export const sampledFor = (e: { phase: string; step: number }): string => (e.phase.startsWith("eval-") ? phase(e.phase) : `${e.step + 1}${e.phase === "train" || e.phase === "sft" ? "" : ` (${words(e.phase)})`}`);
 
 // phase is what a phase of the store is called: the held-out tasks before training, after a step, at the end.
 export function phase(name: string): string {

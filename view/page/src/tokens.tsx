@@ -55,7 +55,7 @@ function scale(s: Sample, by: By): Scale {
     return { of: (v) => (none(v) ? "off" : `c${level(v)}`), legend: [1, 2, 3, 4, 5, 6, 7, 8].map((k) => ({ css: `c${k}`, text: `${k === 8 ? "≥ " : ""}${(k - 1) / 2}` })) };
   }
   const shift = by === "ratio" ? Math.log : (v: number) => v;
-  const most = Math.max(1e-6, ...values.map((v) => Math.abs(shift(v))).filter(Number.isFinite));
+  const most = values.map((v) => Math.abs(shift(v))).filter(Number.isFinite).reduce((a, b) => Math.max(a, b), 1e-6); // too many for arguments
   const of = (v: number) => { const k = Math.min(4, Math.ceil((Math.abs(shift(v)) / most) * 4 - 1e-9)); return k === 0 ? "z" : `${shift(v) < 0 ? "m" : "p"}${k}`; };
   const mid = (k: number) => (by === "ratio" ? Math.exp((most * k) / 4) : (most * k) / 4);
   return { of: (v) => (none(v) ? "off" : of(v)), legend: [-4, -3, -2, -1, 0, 1, 2, 3, 4].map((k) => ({ css: k === 0 ? "z" : `${k < 0 ? "m" : "p"}${Math.abs(k)}`, text: number(mid(k), 3) })) };

@@ -1,7 +1,7 @@
 // One trajectory: what it was paid, the conversation, the tokens, its group.
 import { useEffect, useState } from "preact/hooks";
 import { type Call, get, href, listed, type Message, type Part, route, set, states, type Trajectory, type Turn } from "./api";
-import { clean, count, number, phase, seconds, words } from "./text";
+import { clean, count, number, phase, sampledFor, seconds, words } from "./text";
 import { chosen } from "./shell";
 import { Graph, Tree } from "./branches";
 import { Tokens } from "./tokens";
@@ -28,9 +28,9 @@ export function One() {
     {Object.keys(listed.value).length > 0 && <p class="note"><a id="back" href={href("trajectories", listed.value)}>Back to the list</a></p>}
     <h2 id="title">{clean(e.id)}</h2>
     <dl class="tiles">
-      <div><dt>reward</dt><dd id="reward">{number(e.reward)}</dd></div>
+      <div><dt>reward</dt><dd id="reward">{e.origin ? "–" : number(e.reward)}</dd></div>
       <div><dt>stop reason</dt><dd>{words(e.stop)}</dd></div>
-      <div><dt>step</dt><dd>{e.phase === "train" ? e.step + 1 : phase(e.phase)}{e.trained >= 0 && e.trained !== e.step ? `, trained at ${e.trained + 1}` : ""}</dd></div>
+      <div><dt>step</dt><dd>{sampledFor(e)}{e.trained >= 0 && e.trained !== e.step ? `, trained at ${e.trained + 1}` : ""}</dd></div>
       <div><dt>staleness</dt><dd>{e.staleness < 0 ? "not trained" : e.staleness}</dd></div>
       <div><dt>turns</dt><dd>{e.turns}</dd></div>
       <div><dt>tokens sampled</dt><dd>{e.tokens}</dd></div>
@@ -42,7 +42,7 @@ export function One() {
     <nav class="bar" aria-label="group">
       <span>Group of task <a href={href("trajectories", { task: e.task, phase: e.phase })}>{clean(e.task)}</a>:</span>
       <ul class="group">{t.siblings.map((o) => <li key={o.id}><a href={href("trajectory", { id: o.id, colour: q.get("colour") ?? undefined, show: show === "both" ? undefined : show })} aria-current={o.id === e.id ? "page" : undefined}
-        title={o.id}>{o.index}{o.branch && `.${o.branch}`}: {number(o.reward)}{o.origin ? " failed" : ""}</a></li>)}</ul>
+        title={o.id}>{o.index}{o.branch && `.${o.branch}`}: {o.origin ? "failed" : number(o.reward)}</a></li>)}</ul>
       {t.siblings.length > 1 && <label class="check"><input type="checkbox" id="beside" checked={beside} onChange={(x) => set({ beside: x.currentTarget.checked ? 1 : undefined, against: undefined })} /> side by side</label>}
       {others.length > 0 && <label>Beside the task at <select id="against" value={against} onChange={(x) => set({ against: x.currentTarget.value, beside: undefined })}>
         <option value="" selected={!against}>no other step</option>{others.map((o) => <option key={o.first} value={o.first} selected={o.first === against}>
@@ -83,7 +83,7 @@ function Sibling({ id }: { id: string }) {
 function Column({ id, t, other, error }: { id: string; t?: Trajectory; other?: Trajectory; error: string }) {
   return <article aria-label={id}><h3><a href={href("trajectory", { id })}>{clean(id)}</a></h3>
     {error && <p class="note">{error}</p>}
-    {t && <><p class="note">{t.entry.phase === "train" ? `step ${t.entry.step + 1}` : clean(phase(t.entry.phase))}, reward <b>{number(t.entry.reward)}</b>, {words(t.entry.stop)}, {count(t.entry.turns, "turn")}, {count(t.entry.tokens, "token")}, tool calls {t.entry.calls}{t.entry.failed_calls > 0 && `, ${t.entry.failed_calls} failed`}</p><Parts t={t} paid={t.turns.filter((x) => x.reward != null).length} /><Conversation t={t} other={other} short /></>}</article>;
+    {t && <><p class="note">{t.entry.phase === "train" ? `step ${t.entry.step + 1}` : clean(phase(t.entry.phase))}, reward <b>{t.entry.origin ? "–" : number(t.entry.reward)}</b>, {words(t.entry.stop)}, {count(t.entry.turns, "turn")}, {count(t.entry.tokens, "token")}, tool calls {t.entry.calls}{t.entry.failed_calls > 0 && `, ${t.entry.failed_calls} failed`}</p><Parts t={t} paid={t.turns.filter((x) => x.reward != null).length} /><Conversation t={t} other={other} short /></>}</article>;
 }
 
 function Parts({ t, paid }: { t: Trajectory; paid: number }) {
