@@ -179,6 +179,7 @@ typedef struct {
   const char *prefix;            /* of this group's keys in the store, "" for none */
   int device;                    /* of the tensors: -1 CPU, otherwise the CUDA index */
   int64_t timeout_ms;            /* > 0 */
+  int first;                     /* what errors call this group's rank 0, the others after it: its number in the run */
 } af_group_config;
 /* waits for all ranks; out new, af_group_free */
 af_error *af_group_new(const af_group_config *c, af_group **out);
@@ -202,6 +203,11 @@ void af_group_traffic(const af_group *g, af_traffic *out);
 void af_group_fail(af_group *g, const char *why);
 /* the model's parameters become those of rank 0; af_model_changed is implied */
 af_error *af_model_broadcast(af_model *m, af_group *g);
+/* Context parallelism: the ranks of g call the model's forwards, and the backwards of their outputs, with the same batches,
+ * and each computes a share of the tokens. Every rank gets the outputs of all rows; the gradients of parameters are the
+ * terms of its own tokens, so that those of all ranks add up to the batch's. g NULL: this process computes all. The model
+ * keeps the group. */
+af_error *af_model_set_context(af_model *m, af_group *g);
 
 /* ---- an NCCL group with processes that are no ranks of a run: the workers of a server that take weights ----
  * libnccl.so.2 is loaded when it is first asked for. library NULL or "": the one that libtorch uses, else one beside

@@ -132,6 +132,16 @@ func (m *Model) SetAdapter(on bool) {
 	_ = m.handle.with("set adapter", func(p *C.af_model) error { C.af_model_set_adapter(p, flag(on)); return nil }) // closed: nothing to set
 }
 
+// SetContext has the ranks of g compute the batches of the model together (context parallelism): all of them call the same
+// forwards and backwards with the same batches, and each computes a share of the tokens. Every rank gets the outputs of all
+// rows, and as gradients of parameters the terms of its tokens, so that those of all ranks add up to the batch's. nil:
+// this process computes all.
+func (m *Model) SetContext(g *Group) error {
+	return m.handle.with("context", func(p *C.af_model) error {
+		return g.with("context", func(group *C.af_group) error { return toError("context", C.af_model_set_context(p, group)) })
+	})
+}
+
 // Adapter returns what the adapter was made with; false without one.
 func (m *Model) Adapter() (AdapterConfig, bool) {
 	m.handle.mu.Lock()
