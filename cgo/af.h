@@ -157,6 +157,10 @@ typedef struct {
   int grad;       /* the outputs carry autograd history */
   int checkpoint; /* keep each layer's input alone and compute the layer again in backward */
   int entropy, values; /* return these too; values need a value head */
+  /* Context parallelism: all ranks of this group call the forward, and the backward of its outputs, with the same batch and
+   * options, and each computes a share of the tokens. Each gets the outputs of all rows; its gradients of parameters are
+   * the terms of its own tokens, so that those of all ranks add up to the batch's. NULL: this process computes all. */
+  struct af_group *context;
 } af_forward_options;
 typedef struct { af_tensor logprobs, entropy, values; } af_outputs; /* each [N] float32 new, NULL where not asked for */
 /* The [N, vocab] logits never exist at once. values: the value head at row_token's hidden state, behind the last norm. */
@@ -203,11 +207,6 @@ void af_group_traffic(const af_group *g, af_traffic *out);
 void af_group_fail(af_group *g, const char *why);
 /* the model's parameters become those of rank 0; af_model_changed is implied */
 af_error *af_model_broadcast(af_model *m, af_group *g);
-/* Context parallelism: the ranks of g call the model's forwards, and the backwards of their outputs, with the same batches,
- * and each computes a share of the tokens. Every rank gets the outputs of all rows; the gradients of parameters are the
- * terms of its own tokens, so that those of all ranks add up to the batch's. g NULL: this process computes all. The model
- * keeps the group. */
-af_error *af_model_set_context(af_model *m, af_group *g);
 
 /* ---- an NCCL group with processes that are no ranks of a run: the workers of a server that take weights ----
  * libnccl.so.2 is loaded when it is first asked for. library NULL or "": the one that libtorch uses, else one beside

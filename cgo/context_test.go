@@ -98,8 +98,9 @@ func predicted(random *rand.Rand, vocab int) *Batch {
 }
 
 // weighted is a forward of b and the gradients of a sum of its outputs with random weights.
-func weighted(m *Model, o *Optimizer, b *Batch, checkpoint bool, random *rand.Rand) (outputs []float32, grads map[string][]float32, err error) {
-	out, err := m.Forward(b, ForwardOptions{Grad: true, Checkpoint: checkpoint, Entropy: true, Values: true})
+func weighted(m *Model, o *Optimizer, b *Batch, options ForwardOptions, random *rand.Rand) (outputs []float32, grads map[string][]float32, err error) {
+	options.Grad, options.Entropy, options.Values = true, true, true
+	out, err := m.Forward(b, options)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -168,25 +169,19 @@ func playContext(g *Group) error {
 		for n := range forests {
 			b := predicted(random, 61)
 			seed := random.Uint64()
-			run := func() ([]float32, map[string][]float32, error) {
-				return weighted(m, o, b, c.checkpoint, rand.New(rand.NewPCG(seed, 1)))
+			run := func(context *Group) ([]float32, map[string][]float32, error) {
+				return weighted(m, o, b, ForwardOptions{Checkpoint: c.checkpoint, Context: context}, rand.New(rand.NewPCG(seed, 1)))
 			}
-			want, wantGrads, err := run()
+			want, wantGrads, err := run(nil)
 			if err != nil {
 				return err
 			}
-			if err := m.SetContext(g); err != nil {
-				return err
-			}
-			got, grads, err := run()
+			got, grads, err := run(g)
 			if err != nil {
 				return fmt.Errorf("%s, forest %d: %w", c.name, n, err)
 			}
-			inferred, err := m.Infer(b, ForwardOptions{Entropy: true, Values: true})
+			inferred, err := m.Infer(b, ForwardOptions{Entropy: true, Values: true, Context: g})
 			if err != nil {
-				return err
-			}
-			if err := m.SetContext(nil); err != nil {
 				return err
 			}
 			again := append(append(append([]float32{}, inferred.Logprobs...), inferred.Entropy...), inferred.Values...)
@@ -248,15 +243,12 @@ func playContextTraffic(g *Group) error {
 		return err
 	}
 	defer o.Close()
-	if err := m.SetContext(g); err != nil {
-		return err
-	}
 	ids := make([]int32, 2048)
 	for i := range ids {
 		ids[i] = int32(i * i % 61)
 	}
 	before := g.Traffic()
-	if _, _, err := weighted(m, o, plain(ids, 1), false, rand.New(rand.NewPCG(1, 2))); err != nil {
+	if _, _, err := weighted(m, o, plain(ids, 1), ForwardOptions{Context: g}, rand.New(rand.NewPCG(1, 2))); err != nil {
 		return err
 	}
 	t := g.Traffic().Since(before)
@@ -291,14 +283,11 @@ func playContextDies(g *Group) error {
 		return err
 	}
 	defer m.Close()
-	if err := m.SetContext(g); err != nil {
-		return err
-	}
 	if g.Rank() == 1 {
 		return errors.New("gone")
 	}
 	start := time.Now()
-	_, err = m.Infer(plain([]int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, 1), ForwardOptions{})
+	_, err = m.Infer(plain([]int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, 1), ForwardOptions{Context: g})
 	fmt.Println("waited", time.Since(start) < 30*time.Second)
 	return err
 }

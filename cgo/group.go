@@ -22,7 +22,7 @@ type GroupConfig struct {
 	First       int           // what errors call the group's rank 0, the others after it: its number in the run
 }
 
-// Context is the group of n neighbours among the ranks of c that compute each batch together, see [Model.SetContext]. n divides World.
+// Context is the group of n neighbours among the ranks of c that compute each batch together, see [ForwardOptions]. n divides World.
 func (c GroupConfig) Context(n int) GroupConfig {
 	number := c.Rank / n
 	c.First, c.Rank, c.World, c.Serve = number*n, c.Rank%n, n, false // c's rank 0 serves the store already

@@ -132,16 +132,6 @@ func (m *Model) SetAdapter(on bool) {
 	_ = m.handle.with("set adapter", func(p *C.af_model) error { C.af_model_set_adapter(p, flag(on)); return nil }) // closed: nothing to set
 }
 
-// SetContext has the ranks of g compute the batches of the model together (context parallelism): all of them call the same
-// forwards and backwards with the same batches, and each computes a share of the tokens. Every rank gets the outputs of all
-// rows, and as gradients of parameters the terms of its tokens, so that those of all ranks add up to the batch's. nil:
-// this process computes all.
-func (m *Model) SetContext(g *Group) error {
-	return m.handle.with("context", func(p *C.af_model) error {
-		return g.with("context", func(group *C.af_group) error { return toError("context", C.af_model_set_context(p, group)) })
-	})
-}
-
 // Adapter returns what the adapter was made with; false without one.
 func (m *Model) Adapter() (AdapterConfig, bool) {
 	m.handle.mu.Lock()
@@ -285,8 +275,11 @@ func (m *Model) Infer(b *Batch, o ForwardOptions) (Inference, error) {
 
 func (m *Model) forward(b *Batch, o ForwardOptions) (out C.af_outputs, err error) {
 	options := C.af_forward_options{grad: flag(o.Grad), checkpoint: flag(o.Checkpoint), entropy: flag(o.Entropy), values: flag(o.Values)}
-	err = m.withBatch("forward", b, func(p *C.af_model, batch *C.af_batch) *C.af_error {
-		return C.af_model_forward(p, batch, &options, &out)
+	err = o.Context.with("forward", func(context *C.af_group) error {
+		options.context = context
+		return m.withBatch("forward", b, func(p *C.af_model, batch *C.af_batch) *C.af_error {
+			return C.af_model_forward(p, batch, &options, &out)
+		})
 	})
 	return out, err
 }

@@ -61,7 +61,6 @@ func (m *Model) Gradient(string) ([]float32, error)                { return nil,
 func (m *Model) Init(uint64, float64) error                        { return ErrUnavailable }
 func (m *Model) Changed()                                          {}
 func (m *Model) Release() error                                    { return ErrUnavailable }
-func (m *Model) SetContext(*Group) error                           { return ErrUnavailable }
 func (m *Model) Version() uint64                                   { return 0 }
 func (m *Model) Logprobs(*Batch) (logprobs, entropy []float32, err error) {
 	return nil, nil, ErrUnavailable

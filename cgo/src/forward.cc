@@ -312,7 +312,7 @@ extern "C" af_error* af_model_forward(af_model* m, const af_batch* b, const af_f
     auto state = c10::make_intrusive<af::ForwardState>();
     state->model = m->shared_from_this();
     state->version = m->version;
-    state->plan = af::make_plan(*m, *b);
+    state->plan = af::make_plan(*m, *b, o->context == nullptr ? nullptr : o->context->group);
     state->keep = o->grad != 0;
     state->checkpoint = o->checkpoint != 0;
     state->values = o->values != 0;

@@ -143,7 +143,6 @@ constexpr int64_t part_head(int64_t layers) { return layers + 1; }
 constexpr int64_t part_value(int64_t layers) { return layers + 2; }
 
 class Exchange;  // exchange.h
-class Group;     // collective.h
 
 // Lays the views over flat [layout_size] and frozen.
 Parameters lay_out(const Layout& layout, at::Tensor flat, at::Tensor frozen);
@@ -175,8 +174,6 @@ struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   std::shared_ptr<af_model> self;  // the caller's reference, dropped by af_model_free
   // What goes on between the ranks while this model computes; null where nothing does.
   std::shared_ptr<af::Exchange> exchange;
-  // The ranks that compute each batch together with this process, see context.h; null: none.
-  std::shared_ptr<af::Group> context;
   // The float32 parameters are spread over the ranks, and forwards read a rounded copy that the optimizer keeps up to
   // date. flat is a meta tensor then, or, where they were gathered, what they were when they were gathered.
   bool spread = false;

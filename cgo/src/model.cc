@@ -299,10 +299,6 @@ af_error* af_model_set_dtype(af_model* m, int dtype) {
   });
 }
 
-af_error* af_model_set_context(af_model* m, af_group* g) {
-  return af::guard([&] { m->context = g == nullptr ? nullptr : g->group; });
-}
-
 af_error* af_model_set_path(af_model* m, int path) {
   return af::guard([&] {
     if (path < AF_PATH_DEFAULT || path > AF_PATH_FLASH)

@@ -117,7 +117,7 @@ at::Tensor to_device(const af_model& m, const at::Tensor& x) {
 
 int64_t Plan::keys() const { return context ? context->tokens() : T; }
 
-Plan make_plan(const af_model& m, const af_batch& b) {
+Plan make_plan(const af_model& m, const af_batch& b, const std::shared_ptr<Group>& context) {
   if (b.num_tokens < 1 || b.num_rows < 1) throw InputError("batch: it needs at least one token and one row");
   if (!(b.temperature > 0) || !std::isfinite(b.temperature)) throw InputError("batch: temperature must be above 0");
   Plan p;
@@ -132,7 +132,7 @@ Plan make_plan(const af_model& m, const af_batch& b) {
   for (int64_t t = 0; t < p.T; t++) {
     if (positions[t] < 0) throw InputError(at_index("positions", t, positions[t]) + ", it must be at least 0");
   }
-  if (m.context) share_out(p, positions, m.context, m.device);
+  if (context) share_out(p, positions, context, m.device);
   p.tokens_T = on_device(m, p.tokens);
   p.row_token_N = on_device(m, p.row_token);
   p.row_target_N = on_device(m, p.row_target);

@@ -42,7 +42,8 @@ struct Plan {
   std::shared_ptr<const Context> context;
   int64_t keys() const;  // tokens of the batch
 };
-Plan make_plan(const af_model& m, const af_batch& b);
+// context: the ranks that compute the batch together; null: this process alone.
+Plan make_plan(const af_model& m, const af_batch& b, const std::shared_ptr<Group>& context = nullptr);
 
 // The CPU tensor on the model's device, a copy; from pinned memory to a CUDA device, so that the CPU need not wait.
 at::Tensor to_device(const af_model& m, const at::Tensor& x);
