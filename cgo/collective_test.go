@@ -27,7 +27,7 @@ var scenarios = map[string]func(g *Group) error{
 	"collectives": playCollectives, "shards": playShards, "dies": playDies, "stops": playStops, "fails": playFails,
 	"missing": func(*Group) error { return nil }, "patient": playPatient, "pipes": playPipes, "overlap": playOverlap,
 	"late sum": playLateSum, "twice": playTwice, "release": playRelease, "context": playContext, "context traffic": playContextTraffic,
-	"context dies": playContextDies,
+	"context dies": playContextDies, "context memory": playContextMemory,
 }
 
 // TestRank is not a test of its own: runRanks starts the test binary with it.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -274,6 +275,71 @@ func TestContextTraffic(t *testing.T) {
 			require.Equal(t, 2*4*layers*keys*others+rows, gathers)
 		}
 	}
+}
+
+// playContextMemory prints by how many KiB the process grew while it trained on a long sequence.
+func playContextMemory(g *Group) error {
+	m, err := NewModel(ModelConfig{VocabSize: 61, HiddenSize: 128, IntermediateSize: 384, NumLayers: 8, NumHeads: 4, NumKVHeads: 2, HeadDim: 32, RMSNormEps: 1e-5, InvFreq: make([]float32, 16)}, "cpu")
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	o, err := NewOptimizer(m, DefaultAdamW(), nil)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	peak := func() (kib int) {
+		text, _ := os.ReadFile("/proc/self/status")
+		_, after, _ := strings.Cut(string(text), "VmHWM:")
+		_, _ = fmt.Sscan(after, &kib)
+		return kib
+	}
+	before, ids := peak(), make([]int32, 4096)
+	b := plain(ids, 1)
+	b.RowToken, b.RowTarget = b.RowToken[4000:], b.RowTarget[4000:]
+	out, err := m.Forward(b, ForwardOptions{Grad: true, Context: g})
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	w, err := FromFloats(m, make([]float32, len(b.RowToken)))
+	if err != nil {
+		return err
+	}
+	defer CloseTensor(w)
+	loss, err := MaskedSum(out.Logprobs, w)
+	if err != nil {
+		return err
+	}
+	defer CloseTensor(loss)
+	if err := Backward(loss); err != nil {
+		return err
+	}
+	fmt.Printf("grew %d\n", peak()-before)
+	return nil
+}
+
+// The activations of a long sequence lie on all ranks of a context: each needs less memory than one process does.
+func TestContextSharesActivations(t *testing.T) {
+	if _, err := os.Stat("/proc/self/status"); err != nil {
+		t.Skip("there is no /proc to read the memory of a process from")
+	}
+	t.Setenv("AGENTFLY_TEST_TIMEOUT", "60s")
+	grew := func(world int) (most int) {
+		for _, p := range startRanks(t, "context memory", world) {
+			out := p.wait(t)
+			require.Empty(t, errorLine(out), out)
+			var kib int
+			_, err := fmt.Sscanf(out[strings.Index(out, "grew "):], "grew %d", &kib)
+			require.NoError(t, err, out)
+			most = max(most, kib)
+		}
+		return most
+	}
+	one, four := grew(1), grew(4)
+	t.Logf("a sequence of 4,096 tokens: %d MiB on one rank, at most %d MiB on each of four", one>>10, four>>10)
+	require.Less(t, four, one/2)
 }
 
 // playContextDies leaves the others in the middle of a layer.
