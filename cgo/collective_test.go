@@ -26,7 +26,8 @@ import (
 var scenarios = map[string]func(g *Group) error{
 	"collectives": playCollectives, "shards": playShards, "dies": playDies, "stops": playStops, "fails": playFails,
 	"missing": func(*Group) error { return nil }, "patient": playPatient, "pipes": playPipes, "overlap": playOverlap,
-	"late sum": playLateSum, "twice": playTwice, "release": playRelease,
+	"late sum": playLateSum, "twice": playTwice, "release": playRelease, "context": playContext, "context traffic": playContextTraffic,
+	"context dies": playContextDies, "context memory": playContextMemory,
 }
 
 // TestRank is not a test of its own: runRanks starts the test binary with it.
@@ -44,6 +45,7 @@ func TestRank(t *testing.T) {
 		c.Timeout = d
 	}
 	c.Sharding = ShardingOf(os.Getenv("AGENTFLY_TEST_SHARDING"))
+	c.First, _ = strconv.Atoi(os.Getenv("AGENTFLY_TEST_FIRST"))
 	g, err := NewGroup(c)
 	if err == nil {
 		defer g.Close()

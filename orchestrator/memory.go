@@ -119,8 +119,8 @@ func room(ctx context.Context, j *job.Job, a *algorithms.Algorithm, ranks, here 
 func memorySetting(j *job.Job, a *algorithms.Algorithm, ranks int) (s memory.Setting, err error) {
 	s = memory.Setting{
 		BFloat16: j.Model.DType == "bfloat16", Critic: a.HasCritic(), Reference: a.NeedsReference(), Checkpoint: j.Trainer.Checkpointing, Ranks: ranks,
-		Sharding: cgo.ShardingOf(j.Trainer.Shard),
-		Offload:  j.Trainer.Offload == "optimizer", Shared: j.Engine.Sleep > 0,
+		Context: j.Trainer.ContextParallel, Sharding: cgo.ShardingOf(j.Trainer.Shard),
+		Offload: j.Trainer.Offload == "optimizer", Shared: j.Engine.Sleep > 0,
 		CUDA: j.Device == "cuda" || j.Device == "auto" && cgo.CUDADevices() > 0, Threads: runtime.NumCPU(), Saves: true,
 	}
 	if s.Model, err = configOf(j); err != nil {

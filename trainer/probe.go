@@ -17,6 +17,7 @@ type probe struct {
 	packing   packing
 	model     *cgo.Model
 	reference Reference
+	context   *cgo.Group // the ranks that compute a batch together
 }
 
 // early computes what the estimator or the loss reads of the batch before the first optimizer step: reference logprobs, the
@@ -47,7 +48,7 @@ func (p probe) old(ctx context.Context, mb *MicroBatch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	n, err := infer(p.model, &mb.Batch, p.packing.plan.values != nil)
+	n, err := infer(p.model, &mb.Batch, p.context, p.packing.plan.values != nil)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (p probe) referenceLogprobs(ctx context.Context, mb *MicroBatch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	logprobs, err := p.reference.Logprobs(&mb.Batch)
+	logprobs, err := p.reference.Logprobs(&mb.Batch, p.context)
 	if err != nil {
 		return fmt.Errorf("the reference policy: %w", err)
 	}
@@ -111,7 +112,7 @@ func (p probe) bootstraps(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := infer(p.model, &batches[i].Batch, true)
+		n, err := infer(p.model, &batches[i].Batch, p.context, true)
 		if err != nil {
 			return err
 		}

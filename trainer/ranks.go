@@ -7,19 +7,48 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/agentfly/agentfly/cgo"
 )
 
 // ranks are the processes that train one model together. Where this one is alone, each method does what is left to do.
-type ranks struct{ group *cgo.Group } // nil: alone
+type ranks struct {
+	group   *cgo.Group // nil: alone
+	context *cgo.Group // the neighbours that compute each micro-batch together; nil: each has its own
+}
 
-// newRanks are the processes of a group; one of a single process is none.
-func newRanks(g *cgo.Group) ranks {
-	if g != nil && g.World() == 1 {
-		return ranks{}
+// newRanks are the processes of a configuration; a group of a single one is none.
+func newRanks(c Config) (r ranks, err error) {
+	if c.Group == nil || c.Group.World() == 1 {
+		return ranks{}, nil
 	}
-	return ranks{g}
+	if c.Context == nil || c.Context.World() == 1 {
+		return ranks{group: c.Group}, nil
+	}
+	if n := c.Context.World(); c.Group.World()%n != 0 || c.Group.Rank()%n != c.Context.Rank() {
+		return ranks{}, fmt.Errorf("trainer: rank %d of %d is %d in a context of %d; contexts are neighbours, and all of one size", c.Group.Rank(), c.Group.World(), c.Context.Rank(), n)
+	}
+	return ranks{c.Group, c.Context}, nil
+}
+
+// perBatch is how many ranks compute a micro-batch together.
+func (r ranks) perBatch() int {
+	if r.context == nil {
+		return 1
+	}
+	return r.context.World()
+}
+
+// speaks reports whether this rank tells what those found that compute the same micro-batches, of which one does.
+func (r ranks) speaks() bool { return r.context == nil || r.context.Rank() == 0 }
+
+// abandon ends the wait of the ranks that compute a micro-batch with this one, which an error keeps from coming. What is wrong with the
+// numbers all of them find alike, and go on.
+func (r ranks) abandon(err error) {
+	if r.context != nil && err != nil && !IsNonFinite(err) && !errors.Is(err, cgo.ErrRank) {
+		r.context.Fail(err.Error())
+	}
 }
 
 // alone reports whether there is no other process.
@@ -61,6 +90,10 @@ func (r ranks) together(value float64, err error) (float64, error) {
 	if r.alone() {
 		return value, err
 	}
+	r.abandon(err)
+	if !r.speaks() {
+		value = 0
+	}
 	mine := verdict{Value: value}
 	if err != nil {
 		mine.Err, mine.NonFinite = err.Error(), IsNonFinite(err)
@@ -84,6 +117,15 @@ func (r ranks) together(value float64, err error) (float64, error) {
 		sum += v.Value
 	}
 	return sum, nil
+}
+
+// alike reports whether yes holds on every rank that computes the same micro-batches.
+func (r ranks) alike(yes bool) (bool, error) {
+	if r.context == nil {
+		return yes, nil
+	}
+	all, err := exchange(r.context, yes)
+	return err == nil && !slices.Contains(all, false), err
 }
 
 const nobody = "no single trajectory is to blame"

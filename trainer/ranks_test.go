@@ -36,6 +36,7 @@ type rankJob struct {
 	Critic   bool   // the model has a value head
 	Adapter  bool   // the model has an adapter
 	Sharding cgo.Sharding
+	Context  int    // neighbours that compute each micro-batch together; 0: 1
 	BFloat16 bool   // the model computes in bfloat16
 	Shared   bool   // rank 0's parameters are read behind a barrier after every write
 	Lend     bool   // its device's memory is lent between all steps
@@ -80,8 +81,14 @@ func TestRankProcess(t *testing.T) {
 	g, err := cgo.NewGroup(c)
 	require.NoError(t, err)
 	defer g.Close()
+	var context *cgo.Group
+	if j.Context > 1 {
+		context, err = cgo.NewGroup(c.Context(j.Context))
+		require.NoError(t, err)
+		defer context.Close()
+	}
 	r := rankResult{Rank: g.Rank()}
-	if err := j.run(t, g, &r); err != nil {
+	if err := j.run(t, g, context, &r); err != nil {
 		r.Err, r.ErrRank = err.Error(), errors.Is(err, cgo.ErrRank)
 	}
 	var out bytes.Buffer
@@ -89,7 +96,7 @@ func TestRankProcess(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(os.Getenv("AGENTFLY_TEST_OUT"), strconv.Itoa(g.Rank())), out.Bytes(), 0o644))
 }
 
-func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
+func (j rankJob) run(t *testing.T, g, together *cgo.Group, r *rankResult) error {
 	seed := j.Seed
 	if g.Rank() > 0 {
 		seed += 100
@@ -122,7 +129,7 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, r *rankResult) error {
 		config.Schedule = Schedule{LearningRate: 1}
 	}
 	config.AdamW.WeightDecay = 0.1
-	config.Group = g
+	config.Group, config.Context = g, together
 	if g.Rank() == 0 {
 		time.Sleep(j.Late)
 	}
@@ -321,13 +328,16 @@ func waitRank(t *testing.T, cmd *exec.Cmd, out string, r int) *rankResult {
 	return &result
 }
 
-// The gradient that two and three processes sum is that of one process, within 1e-6 of each tensor's norm.
+// layouts are numbers of ranks, and of those that compute each micro-batch together.
+var layouts = []struct{ world, context int }{{2, 1}, {3, 1}, {2, 2}, {3, 3}, {4, 2}}
+
+// The gradient that several processes sum is that of one process, within 1e-6 of each tensor's norm.
 func TestRanksGiveTheSameGradients(t *testing.T) {
 	for _, block := range []string{"{}", "{advantage: dr_grpo, aggregation: seq-mean-token-mean, entropy: 0.01}"} {
 		one := runRanks(t, rankJob{Kind: "gradients", Seed: 3, Block: block}, 1)[0]
 		require.Empty(t, one.Err)
-		for _, world := range []int{2, 3} {
-			for _, r := range runRanks(t, rankJob{Kind: "gradients", Seed: 3, Block: block}, world) {
+		for _, l := range layouts {
+			for _, r := range runRanks(t, rankJob{Kind: "gradients", Seed: 3, Block: block, Context: l.context}, l.world) {
 				require.Empty(t, r.Err)
 				sameGradients(t, one.Gradients, r.Gradients, 1e-6)
 			}
@@ -350,8 +360,9 @@ func TestRanksTakeTheSameSteps(t *testing.T) {
 			j.Kind, j.Seed, j.To = "steps", 4, 3
 			one := runRanks(t, j, 1)[0]
 			require.Empty(t, one.Err)
-			for _, world := range []int{2, 3} {
-				ranks := runRanks(t, j, world)
+			for _, l := range layouts {
+				j.Context = l.context
+				ranks := runRanks(t, j, l.world)
 				for _, r := range ranks {
 					require.Empty(t, r.Err)
 					require.Equal(t, ranks[0].Parameters, r.Parameters, "rank %d", r.Rank)
@@ -378,8 +389,9 @@ func TestRanksOverlap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j.Kind, j.Seed, j.To = "steps", 4, 3
-			for _, world := range []int{2, 3} {
-				j.Sharding = cgo.ZeRO1
+			for _, l := range layouts {
+				world := l.world
+				j.Sharding, j.Context = cgo.ZeRO1, l.context
 				want := runRanks(t, j, world)[0]
 				require.Empty(t, want.Err)
 				j.Sharding = cgo.FSDP
@@ -566,8 +578,9 @@ const ranked = "{advantage: dr_grpo, loss: ranked}"
 // An error on one rank is the error of the step on all of them, and names the trajectory whoever computed it.
 func TestAFailureOnOneRankEndsAll(t *testing.T) {
 	for bad, want := range map[string]string{"infinite": "trajectory g1/2: token ", "gradient": "trajectory g1/2: ", "panic": "index out of range", "error": "refuses"} {
-		for _, sharding := range []cgo.Sharding{cgo.ZeRO1, cgo.FSDP} {
-			for _, r := range runRanks(t, rankJob{Kind: "steps", Seed: 6, To: 1, Bad: bad, Block: ranked, Sharding: sharding, BFloat16: sharding == cgo.FSDP && bad == "error"}, 3) {
+		for _, j := range []rankJob{{}, {Sharding: cgo.FSDP, BFloat16: bad == "error"}, {Context: 2}} {
+			j.Kind, j.Seed, j.To, j.Bad, j.Block = "steps", 6, 1, bad, ranked
+			for _, r := range runRanks(t, j, 3+j.Context/2) {
 				require.Contains(t, r.Err, want)
 				require.Contains(t, r.Err, "trainer: step 8: optimizer step 1 of 1: ")
 				require.Equal(t, int64(0), r.Steps)
@@ -578,7 +591,7 @@ func TestAFailureOnOneRankEndsAll(t *testing.T) {
 
 // A rank that is killed or stopped within a step: the others end within the deadline with one line that names it.
 func TestALostRankIsNamed(t *testing.T) {
-	for _, j := range []rankJob{{Kill: 2}, {Stop: 1}, {Kill: 1, Sharding: cgo.FSDP}, {Stop: 2, Sharding: cgo.FSDP, BFloat16: true}} {
+	for _, j := range []rankJob{{Kill: 2}, {Stop: 1}, {Kill: 1, Sharding: cgo.FSDP}, {Stop: 2, Sharding: cgo.FSDP, BFloat16: true}, {Kill: 2, Context: 3}, {Stop: 1, Context: 3}} {
 		j.Kind, j.Seed, j.To, j.Block, j.Timeout = "steps", 6, 1, ranked, 3*time.Second
 		start := time.Now()
 		cmds, out := startRankJob(t, j, 3)

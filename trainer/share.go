@@ -4,17 +4,18 @@ package trainer
 
 // share says which rank computes which trajectories of a batch.
 type share struct {
-	owner []int // [unit]; nil: this process is alone
-	rank  int   // this process
+	owner []int // [unit] the context, or the rank where none has one; nil: this process is alone
+	own   int   // of this process
 }
 
-// newShare deals the trajectories of each mini-batch out: each rank gets a run of neighbours, which share prompts, and nearly
-// the same number of tokens.
+// newShare deals the trajectories of each mini-batch out: each rank, or the ranks of a context together, gets a run of neighbours,
+// which share prompts, and nearly the same number of tokens.
 func newShare(r ranks, p *plan, miniBatches int) share {
 	if r.alone() {
 		return share{}
 	}
-	s := share{owner: make([]int, len(p.units)), rank: r.group.Rank()}
+	shares := r.group.World() / r.perBatch()
+	s := share{owner: make([]int, len(p.units)), own: r.group.Rank() / r.perBatch()}
 	tokens := func(u int) (n int) {
 		for _, i := range p.units[u].items {
 			n += p.items[i].Sample.Len()
@@ -28,7 +29,7 @@ func newShare(r ranks, p *plan, miniBatches int) share {
 		}
 		for _, u := range units {
 			n := tokens(u)
-			s.owner[u] = (2*before + n) * r.group.World() / (2 * max(1, total)) // where its middle falls
+			s.owner[u] = (2*before + n) * shares / (2 * max(1, total)) // where its middle falls
 			before += n
 		}
 	}
@@ -36,7 +37,7 @@ func newShare(r ranks, p *plan, miniBatches int) share {
 }
 
 // mine reports whether this rank computes the trajectory.
-func (s share) mine(u int) bool { return s.owner == nil || s.owner[u] == s.rank }
+func (s share) mine(u int) bool { return s.owner == nil || s.owner[u] == s.own }
 
 // results is what a rank computed of a batch.
 type results struct {
@@ -94,7 +95,11 @@ func trade(r ranks, p *plan, s share, mine tally) (sum tally, err error) {
 	if r.alone() {
 		return mine, nil
 	}
-	all, err := exchange(r.group, resultsOf(p, s, mine))
+	var found results
+	if r.speaks() {
+		found = resultsOf(p, s, mine)
+	}
+	all, err := exchange(r.group, found)
 	if err != nil {
 		return mine, err
 	}

@@ -53,7 +53,10 @@ func NewTrainer(m *cgo.Model, w *cgo.Worker, a *algorithms.Algorithm, c Config) 
 		c.AdamW = cgo.DefaultAdamW()
 		c.AdamW.WeightDecay = decay
 	}
-	ranks := newRanks(c.Group)
+	ranks, err := newRanks(c)
+	if err != nil {
+		return nil, err
+	}
 	if !ranks.alone() {
 		if err := shareModel(ranks.group, m); err != nil {
 			return nil, fmt.Errorf("trainer: %w", err)

@@ -22,6 +22,9 @@ type Config struct {
 
 	// Group spreads the work of a step over processes, see Trainer.Follow. The weights become rank 0's. nil: alone.
 	Group *cgo.Group
+	// Context are the neighbours among Group's ranks that compute each micro-batch together, a share of its tokens each: the ranks whose
+	// Rank / Context.World() is the same, in their order. Group's World is a multiple of its. nil: each rank has micro-batches of its own.
+	Context *cgo.Group
 	// Reference computes the logprobs of the batch under the frozen policy that kl holds the trained one to, once a step. Needed where
 	// kl.coefficient is above 0, not used otherwise.
 	Reference Reference
@@ -52,18 +55,19 @@ func (c Config) validate() error {
 }
 
 // Reference is the frozen policy. Logprobs returns the log-probability of every row's target, [N], at the batch's
-// temperature. The trainer calls it on its worker, between its own forwards.
+// temperature. The trainer calls it on its worker, between its own forwards. context are the ranks that compute the batch together, all of
+// which call it; nil: this one alone.
 type Reference interface {
-	Logprobs(b *cgo.Batch) (logprobs []float32, err error)
+	Logprobs(b *cgo.Batch, context *cgo.Group) (logprobs []float32, err error)
 }
 
 // FrozenModel is a Reference in a model of its own, which nothing trains.
 type FrozenModel struct{ Model *cgo.Model }
 
 // Logprobs runs the model's forward without gradient.
-func (f FrozenModel) Logprobs(b *cgo.Batch) ([]float32, error) {
-	logprobs, _, err := f.Model.Logprobs(b)
-	return logprobs, err
+func (f FrozenModel) Logprobs(b *cgo.Batch, context *cgo.Group) ([]float32, error) {
+	s, err := f.Model.Infer(b, cgo.ForwardOptions{Context: context})
+	return s.Logprobs, err
 }
 
 // AdapterOff is the Reference in a model with an adapter: its frozen base, the adapter being switched off for the forward.
@@ -71,10 +75,10 @@ func (f FrozenModel) Logprobs(b *cgo.Batch) ([]float32, error) {
 type AdapterOff struct{ Model *cgo.Model }
 
 // Logprobs runs the base model's forward without gradient.
-func (a AdapterOff) Logprobs(b *cgo.Batch) ([]float32, error) {
+func (a AdapterOff) Logprobs(b *cgo.Batch, context *cgo.Group) ([]float32, error) {
 	a.Model.SetAdapter(false)
 	defer a.Model.SetAdapter(true)
-	return FrozenModel(a).Logprobs(b)
+	return FrozenModel(a).Logprobs(b, context)
 }
 
 // Batch is what one step trains on. The trainer reads the trajectories and keeps none.

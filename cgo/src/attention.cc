@@ -1,4 +1,5 @@
-// Causal attention over a forest of segments, grouped query heads.
+// Causal attention over a forest of segments, grouped query heads. Where several ranks compute a batch, the queries are
+// this rank's own and the keys those of all ranks.
 //
 // The queries of a block of tokens and of the G = H / K query heads that share a key/value head are the rows of one
 // matrix, so a block's scores are one product per run of keys (its ancestors' runs and its own segment). Forward keeps
@@ -18,22 +19,28 @@ namespace {
 
 struct Shape {
   Shape(const af_model& m, const Plan& plan)
-      : T(plan.T),
+      : keys(plan.keys()),
         H(m.config.num_heads),
         K(m.config.num_kv_heads),
         E(m.config.head_dim),
         G(H / K),
-        stride((H + 2 * K) * E),
         scale(static_cast<float>(1 / std::sqrt(static_cast<double>(E)))) {}
-  int64_t T, H, K, E, G, stride;
+  int64_t keys, H, K, E, G;
   float scale;
+};
+
+// The float32 columns of a matrix, whose rows may be wider.
+struct Columns {
+  explicit Columns(const at::Tensor& t) : data(t.const_data_ptr<float>()), stride(t.stride(0)) {}
+  const float* data;
+  int64_t stride;
 };
 
 struct Block {  // tokens first .. first + count of a segment
   const Segment* segment;
   int64_t first, count;
   int64_t keys() const { return segment->context + first + count; }
-  int64_t token(int64_t i) const { return segment->start + first + i; }
+  int64_t row(int64_t i) const { return segment->row + first + i; }  // of its token i among the queries
 };
 
 // Consecutive blocks of about equal work. How many there are depends on the model and the batch alone, so that the sums
@@ -83,10 +90,10 @@ struct Scratch {
   }
 };
 
-// Copies the block's rows of x [T, stride] at column into out [count * G, E], times scale.
-void pack(float* out, const float* x, const Shape& s, const Block& b, int64_t stride, int64_t column, float scale) {
+// Copies the block's rows of x [T, *] at column into out [count * G, E], times scale.
+void pack(float* out, const Columns& x, const Shape& s, const Block& b, int64_t column, float scale) {
   for (int64_t i = 0; i < b.count; i++) {
-    kernel::scale_to(out + i * s.G * s.E, x + b.token(i) * stride + column, scale, s.G * s.E);
+    kernel::scale_to(out + i * s.G * s.E, x.data + b.row(i) * x.stride + column, scale, s.G * s.E);
   }
 }
 
@@ -101,16 +108,16 @@ void scores(float* s_BA, const float* q_BE, const float* k, const Shape& s, int6
   }
 }
 
-void forward_block(const Shape& s, const Block& b, int64_t kv, const float* qkv, float* out, float* lse,
-                   Scratch& scratch) {
+void forward_block(const Shape& s, const Block& b, int64_t kv, const Columns& q, const Columns& keys, float* out,
+                   float* lse, Scratch& scratch) {
   const int64_t B = b.count * s.G, A = b.keys(), q_column = kv * s.G * s.E;
-  const float *k = qkv + (s.H + kv) * s.E, *v = k + s.K * s.E;
+  const float *k = keys.data + kv * s.E, *v = k + s.K * s.E;
   const std::vector<Run> runs = key_runs(b);
   float* q_BE = scratch.need(scratch.q_BE, B * s.E);
   float* o_BE = scratch.need(scratch.o_BE, B * s.E);
   float* s_BA = scratch.need(scratch.s_BA, B * A);
-  pack(q_BE, qkv, s, b, s.stride, q_column, s.scale);
-  scores(s_BA, q_BE, k, s, B, A, runs, s.stride);
+  pack(q_BE, q, s, b, q_column, s.scale);
+  scores(s_BA, q_BE, k, s, B, A, runs, keys.stride);
   float* total_B = scratch.need(scratch.d_BE, B);
   for (int64_t row = 0; row < B; row++) {
     const int64_t i = row / s.G, seen = A - b.count + i + 1;
@@ -118,47 +125,49 @@ void forward_block(const Shape& s, const Block& b, int64_t kv, const float* qkv,
     float max;
     total_B[row] = kernel::exp_minus_max(line, seen, &max);
     std::fill(line + seen, line + A, 0.0f);
-    lse[b.token(i) * s.H + kv * s.G + row % s.G] = max + std::log(total_B[row]);
+    lse[b.row(i) * s.H + kv * s.G + row % s.G] = max + std::log(total_B[row]);
   }
   int64_t column = 0;
   for (const Run& r : runs) {
     plain_product(matrix(o_BE, B, s.E, s.E), matrix(s_BA + column, B, r.length, A),
-                  matrix(v + r.start * s.stride, r.length, s.E, s.stride), column > 0);
+                  matrix(v + r.start * keys.stride, r.length, s.E, keys.stride), column > 0);
     column += r.length;
   }
   for (int64_t row = 0; row < B; row++) {
     const int64_t i = row / s.G, g = row % s.G;
-    kernel::scale_to(out + b.token(i) * s.H * s.E + q_column + g * s.E, o_BE + row * s.E, 1 / total_B[row], s.E);
+    kernel::scale_to(out + b.row(i) * s.H * s.E + q_column + g * s.E, o_BE + row * s.E, 1 / total_B[row], s.E);
   }
 }
 
 struct Backward {
-  const float *qkv, *out, *lse, *d_out;
-  float* d_qkv;
+  Columns q, keys, out, d_out;
+  const float* lse;
+  float* d_q;
+  int64_t d_q_stride;
 };
 
-// d_k, d_v [T, E]: this task's own sums.
+// d_k, d_v [keys, E]: this task's own sums.
 void backward_block(const Shape& s, const Block& b, int64_t kv, const Backward& p, float* d_k, float* d_v,
                     Scratch& scratch) {
-  const int64_t B = b.count * s.G, A = b.keys(), q_column = kv * s.G * s.E, out_stride = s.H * s.E;
-  const float *k = p.qkv + (s.H + kv) * s.E, *v = k + s.K * s.E;
+  const int64_t B = b.count * s.G, A = b.keys(), q_column = kv * s.G * s.E, stride = p.keys.stride;
+  const float *k = p.keys.data + kv * s.E, *v = k + s.K * s.E;
   const std::vector<Run> runs = key_runs(b);
   float* q_BE = scratch.need(scratch.q_BE, B * s.E);
   float* o_BE = scratch.need(scratch.o_BE, B * s.E);  // d_out, packed
   float* d_BE = scratch.need(scratch.d_BE, B * s.E);  // d_q, packed
   float* p_BA = scratch.need(scratch.p_BA, B * A);
   float* s_BA = scratch.need(scratch.s_BA, B * A);  // d_p, then d_s
-  pack(q_BE, p.qkv, s, b, s.stride, q_column, s.scale);
-  pack(o_BE, p.d_out, s, b, out_stride, q_column, 1);
-  scores(p_BA, q_BE, k, s, B, A, runs, s.stride);
-  scores(s_BA, o_BE, v, s, B, A, runs, s.stride);
+  pack(q_BE, p.q, s, b, q_column, s.scale);
+  pack(o_BE, p.d_out, s, b, q_column, 1);
+  scores(p_BA, q_BE, k, s, B, A, runs, stride);
+  scores(s_BA, o_BE, v, s, B, A, runs, stride);
   for (int64_t row = 0; row < B; row++) {
     const int64_t i = row / s.G, g = row % s.G, seen = A - b.count + i + 1;
     float *prob = p_BA + row * A, *d = s_BA + row * A;
-    kernel::exp_minus(prob, seen, p.lse[b.token(i) * s.H + kv * s.G + g]);
+    kernel::exp_minus(prob, seen, p.lse[b.row(i) * s.H + kv * s.G + g]);
     std::fill(prob + seen, prob + A, 0.0f);
     const float delta =
-        static_cast<float>(kernel::dot(o_BE + row * s.E, p.out + b.token(i) * out_stride + q_column + g * s.E, s.E));
+        static_cast<float>(kernel::dot(o_BE + row * s.E, p.out.data + b.row(i) * p.out.stride + q_column + g * s.E, s.E));
     kernel::softmax_backward(d, prob, seen, delta);
     std::fill(d + seen, d + A, 0.0f);
   }
@@ -168,11 +177,11 @@ void backward_block(const Shape& s, const Block& b, int64_t kv, const Backward& 
     plain_product(matrix(d_v + r.start * s.E, r.length, s.E, s.E), matrix(p_BA + column, B, r.length, A).t(),
                   matrix(o_BE, B, s.E, s.E), true);
     plain_product(matrix(d_k + r.start * s.E, r.length, s.E, s.E), ds.t(), matrix(q_BE, B, s.E, s.E), true);
-    plain_product(matrix(d_BE, B, s.E, s.E), ds, matrix(k + r.start * s.stride, r.length, s.E, s.stride), column > 0);
+    plain_product(matrix(d_BE, B, s.E, s.E), ds, matrix(k + r.start * stride, r.length, s.E, stride), column > 0);
     column += r.length;
   }
   for (int64_t i = 0; i < b.count; i++) {
-    kernel::scale_to(p.d_qkv + b.token(i) * s.stride + q_column, d_BE + i * s.G * s.E, s.scale, s.G * s.E);
+    kernel::scale_to(p.d_q + b.row(i) * p.d_q_stride + q_column, d_BE + i * s.G * s.E, s.scale, s.G * s.E);
   }
 }
 
@@ -184,21 +193,20 @@ struct SegmentView {
   at::Tensor q_KGLE, k_KAE, v_KAE, index_A, hidden_LA;  // hidden: keys that a row must not see
 };
 
-SegmentView segment_view(const Shape& s, const Segment& segment, const at::Tensor& qkv) {
-  const auto options =
-      at::TensorOptions(qkv.device()).dtype(at::kLong);  // made there: a copy would wait for the device
+SegmentView segment_view(const Shape& s, const Segment& segment, const at::Tensor& q, const at::Tensor& all_keys) {
+  const auto options = at::TensorOptions(q.device()).dtype(at::kLong);  // made there: a copy would wait for the device
   std::vector<at::Tensor> pieces;
   for (const Run& r : segment.ancestors) pieces.push_back(at::arange(r.start, r.start + r.length, options));
   pieces.push_back(at::arange(segment.start, segment.start + segment.length, options));
   SegmentView v;
   const int64_t L = segment.length;
   v.index_A = at::cat(pieces);
-  const at::Tensor keys = qkv.narrow(1, s.H * s.E, 2 * s.K * s.E).index_select(0, v.index_A).view({-1, 2, s.K, s.E});
+  const at::Tensor keys = all_keys.index_select(0, v.index_A).view({-1, 2, s.K, s.E});
   v.k_KAE = keys.select(1, 0).transpose(0, 1);
   v.v_KAE = keys.select(1, 1).transpose(0, 1);
-  v.q_KGLE = qkv.narrow(0, segment.start, L).narrow(1, 0, s.H * s.E).view({L, s.K, s.G, s.E}).permute({1, 2, 0, 3});
+  v.q_KGLE = q.narrow(0, segment.row, L).view({L, s.K, s.G, s.E}).permute({1, 2, 0, 3});
   v.hidden_LA =
-      at::ones({L, segment.context + L}, at::TensorOptions(qkv.device()).dtype(at::kBool)).triu(segment.context + 1);
+      at::ones({L, segment.context + L}, at::TensorOptions(q.device()).dtype(at::kBool)).triu(segment.context + 1);
   return v;
 }
 
@@ -208,41 +216,115 @@ at::Tensor segment_scores(const Shape& s, const SegmentView& v) {
       .masked_fill_(v.hidden_LA, -INFINITY);
 }
 
-void attention_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
-                       const at::Tensor& lse) {
+void attention_generic(const Shape& s, const Plan& plan, const at::Tensor& q, const at::Tensor& keys,
+                       const at::Tensor& out, const at::Tensor& lse) {
   for (const Segment& segment : plan.segments) {
-    const SegmentView v = segment_view(s, segment, qkv);
+    const SegmentView v = segment_view(s, segment, q, keys);
     const at::Tensor scores_KGLA = segment_scores(s, v), lse_KGL = at::logsumexp(scores_KGLA, {-1});
     const at::Tensor o = product_float(at::exp(scores_KGLA - lse_KGL.unsqueeze(-1)), v.v_KAE.unsqueeze(1));
-    out.narrow(0, segment.start, segment.length).copy_(o.permute({2, 0, 1, 3}).reshape({segment.length, s.H * s.E}));
-    lse.narrow(0, segment.start, segment.length).copy_(lse_KGL.permute({2, 0, 1}).reshape({segment.length, s.H}));
+    out.narrow(0, segment.row, segment.length).copy_(o.permute({2, 0, 1, 3}).reshape({segment.length, s.H * s.E}));
+    lse.narrow(0, segment.row, segment.length).copy_(lse_KGL.permute({2, 0, 1}).reshape({segment.length, s.H}));
   }
 }
 
-void backward_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
-                      const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv) {
-  d_qkv.zero_();
-  const at::Tensor keys = d_qkv.narrow(1, s.H * s.E, 2 * s.K * s.E);
-  const at::Tensor sum =
-      keys.scalar_type() == at::kFloat ? keys : at::zeros(keys.sizes(), keys.options().dtype(at::kFloat));
+at::Tensor backward_generic(const Shape& s, const Plan& plan, const at::Tensor& q, const at::Tensor& keys,
+                            const at::Tensor& out, const at::Tensor& lse, const at::Tensor& d_out,
+                            const at::Tensor& d_q) {
+  const at::Tensor sum = at::zeros(keys.sizes(), keys.options().dtype(at::kFloat));
   auto heads = [&](const at::Tensor& t, const Segment& g) {  // [T, HE] -> [K, G, L, E]
-    return t.narrow(0, g.start, g.length).view({g.length, s.K, s.G, -1}).permute({1, 2, 0, 3});
+    return t.narrow(0, g.row, g.length).view({g.length, s.K, s.G, -1}).permute({1, 2, 0, 3});
   };
   for (const Segment& segment : plan.segments) {
     const int64_t L = segment.length;
-    const SegmentView v = segment_view(s, segment, qkv);
+    const SegmentView v = segment_view(s, segment, q, keys);
     const at::Tensor p_KGLA = at::exp(segment_scores(s, v) - heads(lse, segment));
     const at::Tensor d_o = heads(d_out, segment);
     const at::Tensor delta = (d_o.to(at::kFloat) * heads(out, segment)).sum(-1, true);
     const at::Tensor d_s = p_KGLA * (product_float(d_o, v.v_KAE.unsqueeze(1).transpose(-1, -2)) - delta);
     const at::Tensor d_v = product_float(p_KGLA.transpose(-1, -2), d_o).sum(1);
     const at::Tensor d_k = product_float(d_s.transpose(-1, -2), v.q_KGLE).sum(1).mul_(s.scale);
-    const at::Tensor d_q = product_float(d_s, v.k_KAE.unsqueeze(1)).mul_(s.scale);
-    d_qkv.narrow(0, segment.start, L).narrow(1, 0, s.H * s.E).copy_(d_q.permute({2, 0, 1, 3}).reshape({L, s.H * s.E}));
+    const at::Tensor d_queries = product_float(d_s, v.k_KAE.unsqueeze(1)).mul_(s.scale);
+    d_q.narrow(0, segment.row, L).copy_(d_queries.permute({2, 0, 1, 3}).reshape({L, s.H * s.E}));
     const at::Tensor d_keys = at::stack({d_k, d_v}).permute({2, 0, 1, 3}).reshape({-1, 2 * s.K * s.E});
     sum.index_add_(0, v.index_A, d_keys);  // no index twice: one order
   }
-  if (!sum.is_same(keys)) keys.copy_(sum);
+  return sum;
+}
+
+// ---- the CPU's kernels ----
+
+void attention_kernels(const af_model& m, const Plan& plan, const at::Tensor& q, const at::Tensor& keys,
+                       const at::Tensor& out, const at::Tensor& lse) {
+  const Shape s(m, plan);
+  if (q.scalar_type() != at::kFloat) {
+    const at::Tensor out32 = m.scratch(out.sizes());
+    attention_kernels(m, plan, wide(m, q), wide(m, keys), out32, lse);
+    out.copy_(out32);
+    return;
+  }
+  const auto parts = make_parts(s, plan, 16);
+  const Columns queries(q), all(keys);
+  float *o = out.mutable_data_ptr<float>(), *l = lse.mutable_data_ptr<float>();
+  at::parallel_for(0, static_cast<int64_t>(parts.size()) * s.K, 1, [&](int64_t begin, int64_t end) {
+    at::AutoDispatchBelowAutograd guard;
+    Scratch scratch;
+    for (int64_t unit = begin; unit < end; unit++) {
+      for (const Block& b : parts[unit / s.K]) forward_block(s, b, unit % s.K, queries, all, o, l, scratch);
+    }
+  });
+}
+
+void backward_kernels(const af_model& m, const Plan& plan, const at::Tensor& q, const at::Tensor& keys,
+                      const at::Tensor& out, const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_q,
+                      const at::Tensor& d_keys) {
+  const Shape s(m, plan);
+  if (q.scalar_type() != at::kFloat) {
+    const at::Tensor d_q32 = m.scratch(d_q.sizes()), d_keys32 = m.scratch(d_keys.sizes());
+    backward_kernels(m, plan, wide(m, q), wide(m, keys), wide(m, out), lse, wide(m, d_out), d_q32, d_keys32);
+    d_q.copy_(d_q32);
+    d_keys.copy_(d_keys32);
+    return;
+  }
+  const auto parts = make_parts(s, plan, (15 + s.K) / s.K);
+  const int64_t P = static_cast<int64_t>(parts.size());
+  at::Tensor sums = m.scratch({P, s.K, 2, s.keys, s.E}).zero_();  // d_k and d_v of each part
+  float* sum = sums.mutable_data_ptr<float>();
+  const Backward pointers{Columns(q),  Columns(keys),         Columns(out), Columns(d_out), lse.const_data_ptr<float>(),
+                          d_q.mutable_data_ptr<float>(), d_q.stride(0)};
+  at::parallel_for(0, P * s.K, 1, [&](int64_t begin, int64_t end) {
+    at::AutoDispatchBelowAutograd guard;
+    Scratch scratch;
+    for (int64_t unit = begin; unit < end; unit++) {
+      float *d_k = sum + unit * 2 * s.keys * s.E, *d_v = d_k + s.keys * s.E;
+      for (const Block& b : parts[unit / s.K]) backward_block(s, b, unit % s.K, pointers, d_k, d_v, scratch);
+    }
+  });
+  float* to = d_keys.mutable_data_ptr<float>();
+  const int64_t stride = d_keys.stride(0);
+  at::parallel_for(0, s.keys, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; t++) {
+      for (int64_t c = 0; c < 2 * s.K; c++) {  // columns: K keys, then K values
+        float* d = to + t * stride + c * s.E;
+        const float* first = sum + (c % s.K * 2 + c / s.K) * s.keys * s.E + t * s.E;
+        kernel::scale_to(d, first, 1, s.E);
+        for (int64_t part = 1; part < P; part++) kernel::add(d, first + part * s.K * 2 * s.keys * s.E, s.E);
+      }
+    }
+  });
+}
+
+// The columns of qkv or d_qkv.
+at::Tensor query_columns(const af_model& m, const at::Tensor& qkv) {
+  return qkv.narrow(1, 0, m.config.num_heads * m.config.head_dim);
+}
+at::Tensor key_columns(const af_model& m, const at::Tensor& qkv) {
+  return qkv.narrow(1, m.config.num_heads * m.config.head_dim, 2 * m.config.num_kv_heads * m.config.head_dim);
+}
+
+// The keys of the whole batch.
+at::Tensor keys_of(const af_model& m, const Plan& plan, const at::Tensor& qkv) {
+  const at::Tensor own = key_columns(m, qkv);
+  return plan.context ? plan.context->gather(own) : own;
 }
 
 }  // namespace
@@ -250,63 +332,31 @@ void backward_generic(const Shape& s, const Plan& plan, const at::Tensor& qkv, c
 void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
                const at::Tensor& lse) {
   const StageTimer timer(Stage::kAttention, m.device);
-  const Shape s(m, plan);
-  if (use_varlen(m)) return attention_varlen(m, plan, qkv, out, lse);
-  if (!use_kernels(m)) return attention_generic(s, plan, qkv, out, lse);
-  if (qkv.scalar_type() != at::kFloat) {
-    const at::Tensor out32 = m.scratch(out.sizes());
-    attention(m, plan, wide(m, qkv), out32, lse);
-    out.copy_(out32);
-    return;
-  }
-  const auto parts = make_parts(s, plan, 16);
-  const float* in = qkv.const_data_ptr<float>();
-  float *o = out.mutable_data_ptr<float>(), *l = lse.mutable_data_ptr<float>();
-  at::parallel_for(0, static_cast<int64_t>(parts.size()) * s.K, 1, [&](int64_t begin, int64_t end) {
-    at::AutoDispatchBelowAutograd guard;
-    Scratch scratch;
-    for (int64_t unit = begin; unit < end; unit++) {
-      for (const Block& b : parts[unit / s.K]) forward_block(s, b, unit % s.K, in, o, l, scratch);
-    }
-  });
+  const at::Tensor q = query_columns(m, qkv), keys = keys_of(m, plan, qkv);
+  if (use_varlen(m)) return attention_varlen(m, plan, q, keys, out, lse);
+  if (!use_kernels(m)) return attention_generic(Shape(m, plan), plan, q, keys, out, lse);
+  attention_kernels(m, plan, q, keys, out, lse);
 }
 
 void attention_backward(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
                         const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv) {
   const StageTimer timer(Stage::kAttention, m.device);
-  const Shape s(m, plan);
-  if (use_varlen(m)) return backward_varlen(m, plan, qkv, out, lse, d_out, d_qkv);
-  if (!use_kernels(m)) return backward_generic(s, plan, qkv, out, lse, d_out, d_qkv);
-  if (qkv.scalar_type() != at::kFloat) {
-    const at::Tensor d_qkv32 = m.scratch(d_qkv.sizes());
-    attention_backward(m, plan, wide(m, qkv), wide(m, out), lse, wide(m, d_out), d_qkv32);
-    d_qkv.copy_(d_qkv32);
-    return;
+  const at::Tensor q = query_columns(m, qkv), keys = keys_of(m, plan, qkv);
+  const at::Tensor d_q = query_columns(m, d_qkv), d_own = key_columns(m, d_qkv);
+  at::Tensor d_keys;
+  if (use_varlen(m)) {
+    d_keys = backward_varlen(m, plan, q, keys, out, lse, d_out, d_q);
+  } else if (!use_kernels(m)) {
+    d_keys = backward_generic(Shape(m, plan), plan, q, keys, out, lse, d_out, d_q);
+  } else {
+    d_keys = plan.context ? m.scratch(keys.sizes()) : d_own;
+    backward_kernels(m, plan, q, keys, out, lse, d_out, d_q, d_keys);
   }
-  const auto parts = make_parts(s, plan, (15 + s.K) / s.K);
-  const int64_t P = static_cast<int64_t>(parts.size());
-  at::Tensor sums = m.scratch({P, s.K, 2, s.T, s.E}).zero_();  // d_k and d_v of each part
-  float* sum = sums.mutable_data_ptr<float>();
-  const Backward pointers{qkv.const_data_ptr<float>(), out.const_data_ptr<float>(), lse.const_data_ptr<float>(),
-                          d_out.const_data_ptr<float>(), d_qkv.mutable_data_ptr<float>()};
-  at::parallel_for(0, P * s.K, 1, [&](int64_t begin, int64_t end) {
-    at::AutoDispatchBelowAutograd guard;
-    Scratch scratch;
-    for (int64_t unit = begin; unit < end; unit++) {
-      float *d_k = sum + unit * 2 * s.T * s.E, *d_v = d_k + s.T * s.E;
-      for (const Block& b : parts[unit / s.K]) backward_block(s, b, unit % s.K, pointers, d_k, d_v, scratch);
-    }
-  });
-  at::parallel_for(0, s.T, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; t++) {
-      for (int64_t c = 0; c < 2 * s.K; c++) {  // columns: K keys, then K values
-        float* d = pointers.d_qkv + t * s.stride + (s.H + c) * s.E;
-        const float* first = sum + (c % s.K * 2 + c / s.K) * s.T * s.E + t * s.E;
-        kernel::scale_to(d, first, 1, s.E);
-        for (int64_t part = 1; part < P; part++) kernel::add(d, first + part * s.K * 2 * s.T * s.E, s.E);
-      }
-    }
-  });
+  if (plan.context) {
+    d_own.copy_(plan.context->sum(d_keys));
+  } else if (!d_keys.is_same(d_own)) {
+    d_own.copy_(d_keys);
+  }
 }
 
 }  // namespace af

@@ -262,6 +262,19 @@ void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor
   added(m, part_embed);
 }
 
+// The outputs of the batch's rows, [N] each: logprob, entropy and, where they were asked for, values.
+torch::autograd::variable_list outputs(const ForwardState& f) {
+  torch::autograd::variable_list own{f.result.logprob_N, f.result.entropy_N};
+  if (f.values) own.push_back(f.value_N);
+  if (f.plan.context == nullptr) return own;
+  return f.plan.context->gather_rows(at::stack(own, 1)).t().contiguous().unbind(0);
+}
+
+// Of gradients [N] those of this process's rows; undefined stays undefined.
+at::Tensor own_rows(const ForwardState& f, const at::Tensor& d) {
+  return f.plan.context && d.defined() ? f.plan.context->own_rows(d) : d;
+}
+
 struct PolicyForward : torch::autograd::Function<PolicyForward> {
   // anchor requires a gradient, which makes the outputs do; it gets none.
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& anchor,
@@ -270,8 +283,8 @@ struct PolicyForward : torch::autograd::Function<PolicyForward> {
     run_forward(*state);
     ctx->saved_data["state"] = c10::IValue::make_capsule(state);
     ctx->set_materialize_grads(false);
-    torch::autograd::variable_list out{state->result.logprob_N.clone(), state->result.entropy_N.clone()};
-    if (state->values) out.push_back(state->value_N.clone());
+    torch::autograd::variable_list out = outputs(*state);
+    for (at::Tensor& t : out) t = t.clone();
     return out;
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -283,7 +296,7 @@ struct PolicyForward : torch::autograd::Function<PolicyForward> {
     ctx->saved_data.clear();
     const at::Tensor d_value = state->values ? grads[2] : at::Tensor();
     if (grads[0].defined() || grads[1].defined() || d_value.defined())
-      run_backward(*state, grads[0], grads[1], d_value);
+      run_backward(*state, own_rows(*state, grads[0]), own_rows(*state, grads[1]), own_rows(*state, d_value));
     return {at::Tensor(), at::Tensor()};
   }
 };
@@ -299,7 +312,7 @@ extern "C" af_error* af_model_forward(af_model* m, const af_batch* b, const af_f
     auto state = c10::make_intrusive<af::ForwardState>();
     state->model = m->shared_from_this();
     state->version = m->version;
-    state->plan = af::make_plan(*m, *b);
+    state->plan = af::make_plan(*m, *b, o->context == nullptr ? nullptr : o->context->group);
     state->keep = o->grad != 0;
     state->checkpoint = o->checkpoint != 0;
     state->values = o->values != 0;
@@ -311,7 +324,7 @@ extern "C" af_error* af_model_forward(af_model* m, const af_batch* b, const af_f
     } else {
       at::NoGradGuard mode;
       af::run_forward(*state);
-      result = {state->result.logprob_N, state->result.entropy_N, state->value_N};
+      result = af::outputs(*state);
     }
     out->logprobs = af::new_handle(result[0]);
     if (o->entropy != 0) out->entropy = af::new_handle(result[1]);

@@ -23,7 +23,7 @@ std::vector<Segment> make_segments(const af_batch& b) {
     if (parent < -1 || parent >= i)
       throw InputError(at_index("segment_parent", i, parent) + ", allowed are -1 and earlier segments");
     next = start + length;
-    Segment s{start, length, {}, 0};
+    Segment s{start, length, {}, 0, start};
     if (parent >= 0) {
       const Segment& p = segments[parent];
       s.ancestors = p.ancestors;
@@ -51,6 +51,59 @@ std::vector<int64_t> checked(const char* what, const int32_t* values, int64_t n,
   return out;
 }
 
+// The values at some runs.
+std::vector<int64_t> picked(const std::vector<int64_t>& values, const std::vector<Range>& runs) {
+  std::vector<int64_t> out;
+  for (const Range& r : runs) out.insert(out.end(), values.begin() + r.begin, values.begin() + r.begin + r.length);
+  return out;
+}
+
+// What runs of tokens hold of the segments, in their order. What stands before a piece in its segment is its ancestor.
+std::vector<Segment> pieces(const std::vector<Segment>& segments, const std::vector<Range>& runs) {
+  std::vector<Segment> out;
+  int64_t row = 0;
+  for (const Range& r : runs) {
+    for (const Segment& s : segments) {
+      const int64_t start = std::max(s.start, r.begin), end = std::min(s.start + s.length, r.begin + r.length);
+      if (start >= end) continue;
+      Segment piece{start, end - start, s.ancestors, s.context + start - s.start, row};
+      if (start > s.start) {
+        if (!piece.ancestors.empty() && piece.ancestors.back().start + piece.ancestors.back().length == s.start) {
+          piece.ancestors.back().length += start - s.start;
+        } else {
+          piece.ancestors.push_back({s.start, start - s.start});
+        }
+      }
+      row += piece.length;
+      out.push_back(std::move(piece));
+    }
+  }
+  return out;
+}
+
+// Leaves this rank its own tokens and rows of a batch that several ranks compute.
+void share_out(Plan& p, std::vector<int64_t>& positions, const std::shared_ptr<Group>& group, at::Device device) {
+  p.context = std::make_shared<Context>(group, p.T, p.row_token, device);
+  const std::vector<Range>& own = p.context->own();
+  std::vector<int64_t> row(p.T);  // of a token among the own ones
+  p.T = 0;
+  for (const Range& r : own) {
+    for (int64_t t = r.begin; t < r.begin + r.length; t++) row[t] = p.T++;
+  }
+  p.segments = pieces(p.segments, own);
+  p.tokens = picked(p.tokens, own);
+  positions = picked(positions, own);
+  std::vector<int64_t> row_token, row_target;
+  for (const int64_t i : p.context->rows()) {
+    row_token.push_back(row[p.row_token[i]]);
+    row_target.push_back(p.row_target[i]);
+  }
+  if (row_token.empty()) row_token = row_target = {0};
+  p.row_token = std::move(row_token);
+  p.row_target = std::move(row_target);
+  p.N = static_cast<int64_t>(p.row_token.size());
+}
+
 at::Tensor on_device(const af_model& m, std::vector<int64_t>& values) {
   return to_device(m, at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kLong));
 }
@@ -62,7 +115,9 @@ at::Tensor to_device(const af_model& m, const at::Tensor& x) {
   return x.pin_memory().to(m.device, /*non_blocking=*/true);
 }
 
-Plan make_plan(const af_model& m, const af_batch& b) {
+int64_t Plan::keys() const { return context ? context->tokens() : T; }
+
+Plan make_plan(const af_model& m, const af_batch& b, const std::shared_ptr<Group>& context) {
   if (b.num_tokens < 1 || b.num_rows < 1) throw InputError("batch: it needs at least one token and one row");
   if (!(b.temperature > 0) || !std::isfinite(b.temperature)) throw InputError("batch: temperature must be above 0");
   Plan p;
@@ -73,6 +128,11 @@ Plan make_plan(const af_model& m, const af_batch& b) {
   p.tokens = checked("tokens", b.tokens, p.T, m.config.vocab_size);
   p.row_token = checked("row_token", b.row_token, p.N, p.T);
   p.row_target = checked("row_target", b.row_target, p.N, m.config.vocab_size);
+  std::vector<int64_t> positions(b.positions, b.positions + p.T);
+  for (int64_t t = 0; t < p.T; t++) {
+    if (positions[t] < 0) throw InputError(at_index("positions", t, positions[t]) + ", it must be at least 0");
+  }
+  if (context) share_out(p, positions, context, m.device);
   p.tokens_T = on_device(m, p.tokens);
   p.row_token_N = on_device(m, p.row_token);
   p.row_target_N = on_device(m, p.row_target);
@@ -82,8 +142,7 @@ Plan make_plan(const af_model& m, const af_batch& b) {
   at::Tensor angle = at::empty({p.T, half}, at::kFloat);
   float* a = angle.mutable_data_ptr<float>();
   for (int64_t t = 0; t < p.T; t++) {
-    if (b.positions[t] < 0) throw InputError(at_index("positions", t, b.positions[t]) + ", it must be at least 0");
-    for (int64_t i = 0; i < half; i++) a[t * half + i] = static_cast<float>(b.positions[t]) * m.config.inv_freq[i];
+    for (int64_t i = 0; i < half; i++) a[t * half + i] = static_cast<float>(positions[t]) * m.config.inv_freq[i];
   }
   p.cos_T = at::cos(angle).mul_(m.config.attention_factor);
   p.sin_T = at::sin(angle).mul_(m.config.attention_factor);

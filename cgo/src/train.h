@@ -4,7 +4,7 @@
 // which, and the tests hold one against the other on the CPU. Nothing depends on timing or on the
 // number of threads but libtorch's own matrix products: the same input gives the same bits.
 #pragma once
-#include "internal.h"
+#include "context.h"
 #include "kernels.h"
 
 namespace af {
@@ -17,6 +17,7 @@ struct Segment {
   int64_t start, length;
   std::vector<Run> ancestors;  // from the root down, adjacent runs joined
   int64_t context = 0;         // tokens in ancestors
+  int64_t row = 0;             // of its first token among those that this process computes: start, where it computes all
 };
 
 // The segments as the sequences of one attention call of variable lengths: see varlen.cc.
@@ -36,8 +37,13 @@ struct Plan {
   at::Tensor cos_T, sin_T;                             // [T, E/2] float32
   double logit_scale = 1;                              // 1 / temperature
   Varlen varlen;                                       // filled where use_varlen
+  // Where several ranks compute the batch (see context.h) T tokens and N rows are this one's, the segments are the pieces
+  // that it owns, and starts and ancestors count the tokens of the batch. null: this process computes all.
+  std::shared_ptr<const Context> context;
+  int64_t keys() const;  // tokens of the batch
 };
-Plan make_plan(const af_model& m, const af_batch& b);
+// context: the ranks that compute the batch together; null: this process alone.
+Plan make_plan(const af_model& m, const af_batch& b, const std::shared_ptr<Group>& context = nullptr);
 
 // The CPU tensor on the model's device, a copy; from pinned memory to a CUDA device, so that the CPU need not wait.
 at::Tensor to_device(const af_model& m, const at::Tensor& x);
@@ -104,12 +110,14 @@ void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const
 void attention_backward(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
                         const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv);
 
-// ---- varlen.cc: the same for models that use_varlen ----
+// ---- varlen.cc: the same for models that use_varlen; q and d_q [T, HE], keys [plan.keys(), 2KE] ----
 Varlen make_varlen(const af_model& m, const Plan& plan);
-void attention_varlen(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
-                      const at::Tensor& lse);
-void backward_varlen(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
-                     const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv);
+void attention_varlen(const af_model& m, const Plan& plan, const at::Tensor& q, const at::Tensor& keys,
+                      const at::Tensor& out, const at::Tensor& lse);
+// Returns the gradient of keys.
+at::Tensor backward_varlen(const af_model& m, const Plan& plan, const at::Tensor& q, const at::Tensor& keys,
+                           const at::Tensor& out, const at::Tensor& lse, const at::Tensor& d_out,
+                           const at::Tensor& d_q);
 
 // ---- head.cc ----
 struct HeadResult {

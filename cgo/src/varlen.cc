@@ -25,11 +25,10 @@ struct Heads {  // views of qkv, and the gathered keys
   double scale;
 };
 
-Heads heads_of(const af_model& m, const Plan& plan, const at::Tensor& qkv) {
+Heads heads_of(const af_model& m, const Plan& plan, const at::Tensor& q, at::Tensor keys) {
   const int64_t H = m.config.num_heads, K = m.config.num_kv_heads, E = m.config.head_dim;
-  at::Tensor keys = qkv.narrow(1, H * E, 2 * K * E);
   if (plan.varlen.key_token_A.defined()) keys = keys.index_select(0, plan.varlen.key_token_A);
-  return {qkv.narrow(1, 0, H * E).unflatten(1, {H, E}), keys.narrow(1, 0, K * E).unflatten(1, {K, E}),
+  return {q.unflatten(1, {H, E}), keys.narrow(1, 0, K * E).unflatten(1, {K, E}),
           keys.narrow(1, K * E, K * E).unflatten(1, {K, E}), 1 / std::sqrt(static_cast<double>(E))};
 }
 
@@ -160,15 +159,15 @@ Varlen make_varlen(const af_model& m, const Plan& plan) {
     keys += s.context + s.length;
     if (keys > std::numeric_limits<int32_t>::max())
       throw InputError("batch: its segments see more than 2^31 keys in all; make the micro-batch smaller");
-    cu_q.push_back(static_cast<int32_t>(s.start + s.length));
+    cu_q.push_back(static_cast<int32_t>(s.row + s.length));
     cu_k.push_back(static_cast<int32_t>(keys));
     v.max_q = std::max(v.max_q, s.length);
     v.max_k = std::max(v.max_k, s.context + s.length);
   }
   v.cu_q = as_ints(m, cu_q);
   v.cu_k = as_ints(m, cu_k);
-  if (keys == plan.T) return v;  // no segment has ancestors: the keys are the tokens
-  std::vector<int64_t> token, first(plan.T + 1, 0);
+  if (keys == plan.T && plan.context == nullptr) return v;  // no segment has ancestors: the keys are the tokens
+  std::vector<int64_t> token, first(plan.keys() + 1, 0);
   token.reserve(keys);
   for (const Segment& s : plan.segments) {
     auto add = [&](int64_t start, int64_t length) {
@@ -178,7 +177,7 @@ Varlen make_varlen(const af_model& m, const Plan& plan) {
     add(s.start, s.length);
   }
   for (const int64_t t : token) first[t + 1]++;
-  for (int64_t t = 0; t < plan.T; t++) first[t + 1] += first[t];
+  for (int64_t t = 0; t < plan.keys(); t++) first[t + 1] += first[t];
   std::vector<int64_t> next(first.begin(), first.end() - 1), row(keys);
   for (int64_t a = 0; a < keys; a++) row[next[token[a]]++] = a;
   v.key_token_A = as_longs(m, token);
@@ -187,31 +186,32 @@ Varlen make_varlen(const af_model& m, const Plan& plan) {
   return v;
 }
 
-void attention_varlen(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
-                      const at::Tensor& lse) {
-  const Heads h = heads_of(m, plan, qkv);
+void attention_varlen(const af_model& m, const Plan& plan, const at::Tensor& q, const at::Tensor& keys,
+                      const at::Tensor& out, const at::Tensor& lse) {
+  const Heads h = heads_of(m, plan, q, keys);
   const auto [out_THE, lse_HT] =
       m.path == Path::kFlash ? flash_forward(h, plan.varlen) : reference_forward(h, plan.varlen);
   out.copy_(out_THE.flatten(1, 2));
   lse.copy_(lse_HT.t());
 }
 
-void backward_varlen(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
-                     const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv) {
-  const int64_t H = m.config.num_heads, K = m.config.num_kv_heads, E = m.config.head_dim;
-  const Heads h = heads_of(m, plan, qkv);
+at::Tensor backward_varlen(const af_model& m, const Plan& plan, const at::Tensor& q, const at::Tensor& keys,
+                           const at::Tensor& out, const at::Tensor& lse, const at::Tensor& d_out,
+                           const at::Tensor& d_q) {
+  const int64_t H = m.config.num_heads, E = m.config.head_dim;
+  const Heads h = heads_of(m, plan, q, keys);
   const auto as_THE = [&](const at::Tensor& x) { return x.unflatten(1, {H, E}); };
   const at::Tensor lse_HT = lse.t().contiguous();
   const auto [dq, dk, dv] = m.path == Path::kFlash
                                 ? flash_backward(h, plan.varlen, as_THE(d_out), as_THE(out), lse_HT)
                                 : reference_backward(h, plan.varlen, as_THE(d_out), as_THE(out), lse_HT);
-  d_qkv.narrow(1, 0, H * E).copy_(dq.flatten(1, 2));
+  d_q.copy_(dq.flatten(1, 2));
   at::Tensor d_keys = at::cat({dk.flatten(1, 2), dv.flatten(1, 2)}, 1);  // [A, 2KE]
   if (plan.varlen.key_token_A.defined()) {
     const at::Tensor by_token = d_keys.index_select(0, plan.varlen.row_A).to(at::kFloat);
     d_keys = at::segment_reduce(by_token, "sum", {}, {}, plan.varlen.row_begin, 0, /*unsafe=*/true);
   }
-  d_qkv.narrow(1, H * E, 2 * K * E).copy_(d_keys);
+  return d_keys;
 }
 
 }  // namespace af

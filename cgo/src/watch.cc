@@ -5,11 +5,6 @@
 #include <thread>
 
 namespace af {
-namespace {
-
-std::string rank_text(int64_t rank) { return "rank " + std::to_string(rank); }
-
-}  // namespace
 
 std::string seconds_text(Clock::duration d) {
   std::ostringstream s;
@@ -20,14 +15,20 @@ std::string seconds_text(Clock::duration d) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-Watch::Watch(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world, Milliseconds interval)
-    : store_(std::move(store)), where_(std::move(where)), rank_(rank), peers_(world), interval_(interval) {
+Watch::Watch(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world, int first,
+             Milliseconds interval)
+    : store_(std::move(store)),
+      where_(std::move(where)),
+      rank_(rank),
+      first_(first),
+      peers_(world),
+      interval_(interval) {
   for (int i = 0; i < world; i++) keys_.push_back(key(i));
 }
 
 std::shared_ptr<Watch> Watch::start(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world,
-                                    Milliseconds interval) {
-  auto w = std::make_shared<Watch>(std::move(store), std::move(where), rank, world, interval);
+                                    int first, Milliseconds interval) {
+  auto w = std::make_shared<Watch>(std::move(store), std::move(where), rank, world, first, interval);
   std::thread([w] { w->run(); }).detach();  // joined through ended_, unless it hangs in the store
   return w;
 }

@@ -30,9 +30,11 @@ struct Place {
 class Watch {
  public:
   // where names the store in errors.
-  Watch(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world, Milliseconds interval);
+  // first is the number that errors give the group's rank 0.
+  Watch(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world, int first,
+        Milliseconds interval);
   static std::shared_ptr<Watch> start(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world,
-                                      Milliseconds interval);
+                                      int first, Milliseconds interval);
   static std::string key(int rank) { return "agentfly/state/" + std::to_string(rank); }
 
   // This rank begins a collective.
@@ -57,11 +59,12 @@ class Watch {
     void read(const std::string& now);
   };
   std::string state();
+  std::string rank_text(size_t rank) const { return "rank " + std::to_string(first_ + rank); }
   void run();
 
   c10::intrusive_ptr<c10d::Store> store_;
   const std::string where_;
-  const int rank_;
+  const int rank_, first_;
   std::vector<std::string> keys_;
 
   std::mutex mutex_;  // guards what follows

@@ -285,6 +285,7 @@ type Trainer struct {
 	OnNonfinite      string  `yaml:"on_nonfinite" default:"stop" enum:"stop|skip" doc:"when a reward, logprob, loss or gradient is NaN or infinite: stop the run, or skip the rest of the step and go on, ten times in a row at most"`
 	Checkpointing    bool    `yaml:"checkpointing" default:"false" doc:"compute activations again in backward: less memory, more time"`
 	Shard            string  `yaml:"shard" default:"zero1" enum:"zero1|fsdp" doc:"of several training processes: zero1 spreads the optimizer's moments over them and exchanges gradients and weights within its step; fsdp exchanges them layer by layer while they compute, and with bfloat16 spreads the float32 weights too"`
+	ContextParallel  int     `yaml:"context_parallel" default:"1" min:"1" max:"16384" unit:"processes" doc:"of several training processes: how many neighbours compute each micro-batch together, a share of its tokens each, so that its activations lie on all of them; it divides their number"`
 	Offload          string  `yaml:"offload" default:"none" enum:"none|optimizer" doc:"optimizer: the moments lie in host memory and come to the device in chunks during a step, which takes longer and changes no bit; on a CPU they lie there anyway"`
 	RankTimeout      float64 `yaml:"rank_timeout" default:"600" min:"0.1" max:"1000000" unit:"s" doc:"of several training processes: how long one may keep the others waiting before they name it and end"`
 }

@@ -26,6 +26,8 @@ type Group struct {
 	Config   cgo.GroupConfig
 	Launched bool       // by somebody else, as all the others are; not: this process starts them
 	Group    *cgo.Group // nil: alone, or not joined yet
+	Context  *cgo.Group // the neighbours that compute each micro-batch with this process; nil: none
+	together int        // processes that compute each micro-batch
 	children []*child
 }
 
@@ -56,6 +58,10 @@ func Of(j *job.Job, o Launch) (*Group, error) {
 			return nil, err
 		}
 	}
+	together := max(1, j.Trainer.ContextParallel)
+	if world := max(config.World, 1); world%together != 0 {
+		return nil, j.Fail("trainer.context_parallel", "it is %d, which does not divide the number of training processes, %d; start a multiple of it with --ranks", together, world)
+	}
 	if !ok || config.World == 1 {
 		return &Group{}, nil
 	}
@@ -70,7 +76,7 @@ func Of(j *job.Job, o Launch) (*Group, error) {
 	if config.Device = "cpu"; strings.HasPrefix(j.Device, "cuda") {
 		config.Device = j.Device
 	}
-	return &Group{Config: config, Launched: launched}, nil
+	return &Group{Config: config, Launched: launched, together: together}, nil
 }
 
 func freePort() (int, error) {
@@ -93,13 +99,18 @@ func (r *Group) Join(ctx context.Context, o Launch) (err error) {
 		}
 	}
 	type joined struct {
-		group *cgo.Group
-		err   error
+		group, context *cgo.Group
+		err            error
 	}
 	done := make(chan joined, 1)
 	go func() { // not joined when a rank ends first, or the run is interrupted: the wait in C++ ends at its deadline, the process before it
 		g, err := cgo.NewGroup(r.Config)
-		done <- joined{g, err}
+		if err != nil || r.together == 1 {
+			done <- joined{g, nil, err}
+			return
+		}
+		c, err := cgo.NewGroup(r.Config.Context(r.together))
+		done <- joined{g, c, err}
 	}()
 	early := make(chan *child, len(r.children))
 	for _, c := range r.children {
@@ -107,7 +118,7 @@ func (r *Group) Join(ctx context.Context, o Launch) (err error) {
 	}
 	select {
 	case d := <-done:
-		r.Group = d.group
+		r.Group, r.Context = d.group, d.context
 		return d.err
 	case c := <-early:
 		return fmt.Errorf("orchestrator: ranks: rank %d ended before the run began: %s", c.rank, c.cmd.ProcessState)
@@ -167,6 +178,9 @@ func (r *Group) Limit(ctx context.Context, w *cgo.Worker) error {
 func (r *Group) Fail(err error) {
 	if r.Group != nil && !errors.Is(err, cgo.ErrRank) {
 		r.Group.Fail(err.Error())
+		if r.Context != nil {
+			r.Context.Fail(err.Error())
+		}
 	}
 }
 
@@ -188,8 +202,10 @@ func (r *Group) Leave() error {
 		}
 	}
 	r.children = nil
-	if r.Group != nil {
-		errs = append(errs, r.Group.Close())
+	for _, g := range []*cgo.Group{r.Context, r.Group} {
+		if g != nil {
+			errs = append(errs, g.Close())
+		}
 	}
 	return errors.Join(errs...)
 }

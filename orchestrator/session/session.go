@@ -261,7 +261,7 @@ func (s *Session) Trainer(a *algorithms.Algorithm, ranks *processes.Group, versi
 		c.Barrier, c.Shared = s.Weights.Barrier(version), s.Weights.Shared()
 	}
 	if ranks != nil {
-		c.Group = ranks.Group
+		c.Group, c.Context = ranks.Group, ranks.Context
 		if ranks.Config.Rank > 0 { // rank 0's comes with every step: it alone knows how many steps the data make
 			c.Schedule = trainer.Schedule{LearningRate: t.LearningRate}
 		}

@@ -6,6 +6,7 @@ import "github.com/agentfly/agentfly/modelfile"
 // a row of the head, so the counts are bounds. Sizes are numbers of elements; the letters are those of cgo/src/internal.h.
 type shape struct {
 	T, D, F, H, K, E, V, L int64
+	keys                   int64 // tokens whose keys attention reads: T, or those of all ranks that compute the micro-batch together
 	longest, threads       int64
 	bytes                  int64 // of an activation
 	normed, biased, cuda   bool  // q and k are normed; a bias on a projection
@@ -14,7 +15,7 @@ type shape struct {
 
 func newShape(s Setting, c *modelfile.Config, half bool) shape {
 	a := shape{
-		T: int64(s.Tokens), D: int64(c.HiddenSize), F: int64(c.IntermediateSize), H: int64(c.NumHeads), K: int64(c.NumKVHeads), E: int64(c.HeadDim),
+		T: s.own(), keys: int64(s.Tokens), D: int64(c.HiddenSize), F: int64(c.IntermediateSize), H: int64(c.NumHeads), K: int64(c.NumKVHeads), E: int64(c.HeadDim),
 		V: int64(c.VocabSize), L: int64(c.NumLayers), longest: int64(min(s.Longest, s.Tokens)), threads: int64(max(s.Threads, 1)), bytes: float,
 		normed: c.QKNorm, biased: c.QKVBias || c.OBias || c.MLPBias, cuda: s.CUDA,
 	}
@@ -23,6 +24,24 @@ func newShape(s Setting, c *modelfile.Config, half bool) shape {
 	}
 	a.largest = max(2*a.F*a.D, a.V*a.D)
 	return a
+}
+
+// own is how many tokens of a micro-batch a rank computes.
+func (s Setting) own() int64 {
+	n := int64(max(s.Context, 1))
+	return 2 * ((int64(s.Tokens) + 2*n - 1) / (2 * n)) // two runs of those that are dealt
+}
+
+// gathered is what attention holds of the keys of a micro-batch that several ranks compute.
+func (a shape) gathered(backward bool) int64 {
+	if a.keys <= a.T {
+		return 0
+	}
+	n := 2 * a.keys * 2 * a.K * a.E // as they come, and in their order
+	if backward {
+		return n*a.bytes + n*float
+	}
+	return n * a.bytes
 }
 
 // qkv is the width of queries, keys and values.
@@ -87,22 +106,22 @@ func (a shape) attended(backward bool) int64 {
 	if a.cuda { // one segment at a time: scores, and what is made of them
 		scores := a.H * a.longest * a.longest * float
 		if backward {
-			return 5 * scores
+			return 5*scores + a.gathered(backward)
 		}
-		return 3 * scores
+		return 3*scores + a.gathered(backward)
 	}
 	groups := a.H / a.K
 	block := min(max(192/groups, 16), 128) * groups // rows
 	scratch := a.threads * (3*block*a.E + 2*block*a.longest) * float
-	var wide int64
+	wide := a.gathered(backward)
 	if a.bytes != float {
-		wide = a.T * (a.qkv() + a.H*a.E) * float
+		wide += (a.T*2*a.H*a.E + a.keys*2*a.K*a.E) * float
 	}
 	if !backward {
 		return wide + scratch
 	}
 	parts := (15 + a.K) / a.K * a.K // sums of keys and values
-	return 2*wide + scratch + parts*2*a.T*a.E*float
+	return 2*wide + scratch + parts*2*a.keys*a.E*float
 }
 
 // inference is the most of a forward whose layers are not kept.

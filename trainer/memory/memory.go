@@ -31,6 +31,7 @@ type Setting struct {
 	Tokens     int                // of the largest micro-batch
 	Longest    int                // tokens of its longest sequence
 	Ranks      int                // 1 or more
+	Context    int                // of them compute a micro-batch together; 0: 1
 	Here       int                // of them on one machine; 0: all
 	Sharding   cgo.Sharding       // of several ranks
 	CUDA       bool               // the trainer computes on a CUDA device; the local engine on the CPU either way
@@ -318,8 +319,16 @@ func (b *builder) frozen() {
 	}
 }
 
+// tokens says of how many a rank computes a micro-batch.
+func (s Setting) tokens() string {
+	if s.Context > 1 {
+		return fmt.Sprintf("%s tokens on %d ranks", digits(int64(s.Tokens)), s.Context)
+	}
+	return digits(int64(s.Tokens)) + " tokens"
+}
+
 func (b *builder) forward(name string, c *modelfile.Config, half bool, ranks string) {
-	p := Part{Name: name, Bytes: newShape(b.s, c, half).inference(), How: fmt.Sprintf("%s tokens, one layer at a time", digits(int64(b.s.Tokens))), Ranks: ranks}
+	p := Part{Name: name, Bytes: newShape(b.s, c, half).inference(), How: b.s.tokens() + ", one layer at a time", Ranks: ranks}
 	if b.s.CUDA {
 		p.During = name
 	}
@@ -333,7 +342,7 @@ func (b *builder) update() {
 	if s.Checkpoint {
 		kept = "every layer's input"
 	}
-	p := Part{Name: "activations", Bytes: a.training(s.Checkpoint), How: fmt.Sprintf("a micro-batch of %s tokens: %s, one layer's backward, the head's tile", digits(int64(s.Tokens)), kept)}
+	p := Part{Name: "activations", Bytes: a.training(s.Checkpoint), How: fmt.Sprintf("a micro-batch of %s: %s, one layer's backward, the head's tile", s.tokens(), kept)}
 	if s.CUDA {
 		p.During = "forward and backward"
 		p.How += "; not measured on a GPU"

@@ -48,6 +48,9 @@ func Remedies(s Setting, place string) (out []Remedy) {
 	if half := max(s.Tokens/2, s.Longest); half < s.Tokens {
 		try(fmt.Sprintf("trainer.micro_batch_tokens=%d", half), "more forwards of fewer tokens", func(c *Setting) { c.Tokens = half })
 	}
+	if n := 2 * max(s.Context, 1); s.Ranks%n == 0 && s.Longest > 1024 {
+		try(fmt.Sprintf("trainer.context_parallel=%d", n), "the ranks exchange keys and values in every layer; no GPU has run it", func(c *Setting) { c.Context = n })
+	}
 	if place == Device {
 		try(fmt.Sprintf("--ranks %d", 2*s.Ranks), "that many devices", func(c *Setting) { c.Ranks *= 2 })
 	}

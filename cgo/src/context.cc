@@ -1,0 +1,87 @@
+#include "context.h"
+
+#include <algorithm>
+
+namespace af {
+namespace {
+
+// The runs of tokens that a rank owns.
+std::vector<Range> dealt(int64_t tokens, int64_t rank, int64_t world) {
+  const int64_t length = (tokens + 2 * world - 1) / (2 * world);
+  std::vector<Range> out;
+  for (const int64_t run : {rank, 2 * world - 1 - rank}) {
+    const int64_t begin = std::min(run * length, tokens), end = std::min(begin + length, tokens);
+    if (begin < end) out.push_back({begin, end - begin});
+  }
+  return out;
+}
+
+at::Tensor longs(const std::vector<int64_t>& values, at::Device device) {
+  return at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kLong)
+      .to(device, /*non_blocking=*/false, /*copy=*/true);
+}
+
+}  // namespace
+
+Context::Context(std::shared_ptr<Group> group, int64_t tokens, const std::vector<int64_t>& row_token, at::Device device)
+    : group_(std::move(group)), tokens_(tokens) {
+  const int64_t world = group_->world();
+  std::vector<std::vector<int64_t>> token_of(world), row_of(world);
+  std::vector<int64_t> owner(tokens);
+  for (int64_t r = 0; r < world; r++) {
+    for (const Range& run : dealt(tokens, r, world)) {
+      for (int64_t t = run.begin; t < run.begin + run.length; t++) {
+        token_of[r].push_back(t);
+        owner[t] = r;
+      }
+    }
+  }
+  for (size_t i = 0; i < row_token.size(); i++) row_of[owner[row_token[i]]].push_back(static_cast<int64_t>(i));
+  own_ = dealt(tokens, group_->rank(), world);
+  if (own_.empty()) own_ = {{0, 1}};
+  rows_ = row_of[group_->rank()];
+  rows_N_ = longs(rows_, device);
+  token_slots_ = slots(token_of, tokens, device);
+  row_slots_ = slots(row_of, static_cast<int64_t>(row_token.size()), device);
+}
+
+Context::Slots Context::slots(const std::vector<std::vector<int64_t>>& by_rank, int64_t count,
+                              at::Device device) const {
+  Slots s;
+  for (const auto& things : by_rank) s.size = std::max(s.size, static_cast<int64_t>(things.size()));
+  s.size = (s.size + 15) / 16 * 16;  // piece_of cuts there
+  std::vector<int64_t> place(count);
+  for (size_t r = 0; r < by_rank.size(); r++) {
+    for (size_t i = 0; i < by_rank[r].size(); i++) place[by_rank[r][i]] = static_cast<int64_t>(r) * s.size + i;
+  }
+  s.of_all = longs(place, device);
+  return s;
+}
+
+// Every rank's own [*, n] into its slot, and the slots to all: [things, n].
+at::Tensor Context::spread(const Slots& s, const at::Tensor& own) const {
+  const at::Tensor slots = at::zeros({group_->world() * s.size, own.size(1)}, own.options());
+  slots.narrow(0, group_->rank() * s.size, own.size(0)).copy_(own);
+  group_->start_all_gather(slots.view(-1))->wait();
+  return slots.index_select(0, s.of_all);
+}
+
+at::Tensor Context::gather(const at::Tensor& own) const { return spread(token_slots_, own); }
+
+at::Tensor Context::sum(const at::Tensor& terms) const {
+  const Slots& s = token_slots_;
+  const at::Tensor slots = at::zeros({group_->world() * s.size, terms.size(1)}, terms.options().dtype(at::kFloat));
+  slots.index_copy_(0, s.of_all, terms.to(at::kFloat));
+  group_->start_reduce_scatter(slots.view(-1))->wait();
+  int64_t mine = 0;
+  for (const Range& run : own_) mine += run.length;
+  return slots.narrow(0, group_->rank() * s.size, mine);
+}
+
+at::Tensor Context::gather_rows(const at::Tensor& own) const { return spread(row_slots_, own); }
+
+at::Tensor Context::own_rows(const at::Tensor& all) const {
+  return rows_.empty() ? at::zeros({1}, all.options()) : all.index_select(0, rows_N_);
+}
+
+}  // namespace af

@@ -1,0 +1,52 @@
+// Context parallelism: the ranks of a group compute one batch together, so that the activations of a long sequence lie on
+// several of them.
+//
+// Everything but attention reads one token, so each rank computes the tokens that it owns. For attention it gathers the
+// keys and values of all ranks, layer by layer, and again in the backward, where the gradients of keys are summed over the
+// ranks. Gradients of parameters are sums over tokens: those of the ranks add up to the batch's, as in a run whose ranks
+// have batches of their own.
+//
+// The tokens are dealt as Megatron deals them: of 2n equal runs rank r of n owns the r-th from the front and from the back,
+// because a token of the back attends to more. A rank that a small batch leaves without a token computes the first one
+// too, and one without a row a row of no gradient; neither counts.
+#pragma once
+#include "collective.h"
+
+namespace af {
+
+class Context {
+ public:
+  // tokens of the batch, and the token [N] of each of its rows
+  Context(std::shared_ptr<Group> group, int64_t tokens, const std::vector<int64_t>& row_token, at::Device device);
+
+  int64_t tokens() const { return tokens_; }                    // of the batch
+  const std::vector<Range>& own() const { return own_; }        // runs of tokens that this rank computes, in their order
+  const std::vector<int64_t>& rows() const { return rows_; }    // rows of the batch that are this rank's, in their order
+
+  // own [T, n] of every rank -> [tokens, n] in the batch's order, the same on all ranks.
+  at::Tensor gather(const at::Tensor& own) const;
+  // Terms [tokens, n] of every rank -> their sums [T, n] float32 for this rank's tokens, added in the order of the ranks.
+  at::Tensor sum(const at::Tensor& terms) const;
+  // own [rows or 1, n] of every rank -> [N, n] in the batch's order.
+  at::Tensor gather_rows(const at::Tensor& own) const;
+  // of [N] those of rows(), or one zero
+  at::Tensor own_rows(const at::Tensor& all) const;
+
+ private:
+  // Where each of some things lies when every rank has filled its slot.
+  struct Slots {
+    int64_t size = 0;   // of a rank's slot, a multiple of 16
+    at::Tensor of_all;  // [things]: rank * size + its place within the slot
+  };
+  Slots slots(const std::vector<std::vector<int64_t>>& by_rank, int64_t count, at::Device device) const;
+  at::Tensor spread(const Slots& s, const at::Tensor& own) const;
+
+  const std::shared_ptr<Group> group_;
+  const int64_t tokens_;
+  std::vector<Range> own_;
+  std::vector<int64_t> rows_;
+  at::Tensor rows_N_;  // the same, int64 on the device
+  Slots token_slots_, row_slots_;
+};
+
+}  // namespace af
