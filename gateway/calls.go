@@ -28,11 +28,13 @@ func (l *calls) add(c *call) {
 
 // repeated is the call that a request asks for once more; nil: it is a new one. A request with the mark of a call is that call. Else what decides is
 // whether the reply was read, because most clients mark nothing: one that sends the same again after an answer wants another one, and one that was
-// left by all its clients is asked for again.
+// left by all its clients is asked for again. One that is marked as a retry is also of what was sent last, read or not, unless that failed.
 //
 // A call of before a fork that did not come yet is none that is repeated, and of one that came it is not known when its reply was there.
 func (l *calls) repeated(q asked) (found *call) {
-	same := slices.DeleteFunc(l.byDigest[q.Digest], (*call).failed) // those that failed are asked for anew
+	same := l.byDigest[q.Digest]
+	anew := len(same) > 0 && same[len(same)-1].failed()
+	same = slices.DeleteFunc(same, (*call).failed) // those that failed are asked for anew
 	l.byDigest[q.Digest] = same
 	if len(same) == 0 {
 		delete(l.byDigest, q.Digest)
@@ -40,16 +42,16 @@ func (l *calls) repeated(q asked) (found *call) {
 	best := 0
 	for _, c := range same {
 		fits := 0
-		switch left := c.waiting == 0 && !c.answered; {
+		switch left := c.waiting == 0 && c.readers == 0; {
 		case c.coming:
 		case q.mark != "" && q.mark == c.mark:
 			fits = 5
 		case q.mark != "" && c.mark != "": // its sender tells the two apart
-		case q.retry: // of what was sent last, read or not
-			fits = 4
 		case left:
+			fits = 4
+		case q.retry && !anew:
 			fits = 3
-		case c.ended() && !c.answered && !c.forked:
+		case c.ended() && c.readers == 0 && !c.forked:
 			fits = 2
 		}
 		if fits > 0 && fits >= best { // the newest of those that fit as well
@@ -85,7 +87,7 @@ func (l *calls) next() (first *call) {
 func (l *calls) read() map[int]bool {
 	read := map[int]bool{}
 	for _, c := range l.byNumber {
-		read[c.turn] = read[c.turn] || c.answered || c.adopted
+		read[c.turn] = read[c.turn] || c.readers > 0 || c.adopted
 	}
 	return read
 }
@@ -146,7 +148,7 @@ type call struct {
 	err      error
 	turn     int  // of the trajectory; -1: none
 	waiting  int  // clients that wait for it
-	answered bool // a client has read the whole reply
+	readers  int  // clients that have read the whole reply
 	adopted  bool // before this process began; whether it was read is not known
 	forked   bool // it was recorded before the fork
 	coming   bool // so, and the agent did not make it again yet

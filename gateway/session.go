@@ -155,14 +155,14 @@ func (s *Session) begin(q asked) (c *call, leave func(), err error) {
 // deliver writes the last of a reply. The call counts as answered from before that on, because its client may act on it before this process knows that it
 // was written; where writing fails, nobody has read it.
 func (s *Session) deliver(c *call, write func() error) {
-	mark := func(answered bool) {
+	count := func(n int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		c.answered = answered
+		c.readers += n
 	}
-	mark(true)
+	count(1)
 	if write() != nil {
-		mark(false)
+		count(-1)
 	}
 }
 
