@@ -79,6 +79,9 @@ func (s *Session) adopt(r *trajectory.Trajectory, forked bool) (adopted int) {
 		}
 		close(c.done)
 		s.calls.add(c)
+		if !forked {
+			s.calls.goesOn(in.After)
+		}
 		s.recovered.taken++
 		s.spending.adopt()
 	}

@@ -197,3 +197,18 @@ func TestASlowStoreBlocksNobody(t *testing.T) {
 	require.Len(t, b.told.Turns, 2)
 	b.check()
 }
+
+// Of an adopted reply that the agent went on after it is known that it was read: who asks the same again wants another one.
+func TestAnAdoptedReplyThatWasReadIsNotGivenAgain(t *testing.T) {
+	first := newBench(t, byRound("one", "two"))
+	asked := []map[string]any{user("x")}
+	more := append(asked, first.chat(asked), user("go on"))
+	first.chat(more)
+
+	second := newBench(t, byRound("new"), func(_ *gateway.Options, o *gateway.SessionOptions) { o.Recovered, o.Adopt = first.told, true })
+	require.Equal(t, "two", second.chat(more)["content"], "it is not known whether the last one was read")
+	require.Empty(t, second.sampled)
+	require.Equal(t, "new", second.chat(asked)["content"])
+	second.session.Finish()
+	require.Len(t, second.told.Turns, 3)
+}

@@ -92,6 +92,15 @@ func (l *calls) read() map[int]bool {
 	return read
 }
 
+// goesOn says that an agent went on after the reply of a turn, which it has read then; -1: of none.
+func (l *calls) goesOn(turn int) {
+	for _, c := range l.byNumber {
+		if turn >= 0 && c.turn == turn {
+			c.readers = max(c.readers, 1)
+		}
+	}
+}
+
 // named is the call of a reply by its id, before which its dialect put a prefix; nil: there is none.
 func (l *calls) named(id string) *call {
 	n, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
