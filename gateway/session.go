@@ -135,8 +135,9 @@ func (s *Session) begin(q asked) (c *call, leave func(), err error) {
 		c = s.calls.recorded(q)
 	}
 	if c == nil {
+		number := s.recovered.number(&s.calls, q)
 		c = &call{
-			id: callName(s.o.Name, s.calls.arrived), session: s.o.Name, number: s.calls.arrived, digest: q.Digest, mark: q.mark, created: s.gate.Now(),
+			id: callName(s.o.Name, number), session: s.o.Name, number: number, digest: q.Digest, mark: q.mark, created: s.gate.Now(),
 			done: make(chan struct{}), turn: -1,
 		}
 		s.calls.add(c)
