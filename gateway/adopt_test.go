@@ -212,3 +212,25 @@ func TestAnAdoptedReplyThatWasReadIsNotGivenAgain(t *testing.T) {
 	second.session.Finish()
 	require.Len(t, second.told.Turns, 3)
 }
+
+// A conversation goes on in its sample after a restart also where the client puts the stop string back, which replies end before.
+func TestAnAdoptedConversationWithStopStrings(t *testing.T) {
+	say := []string{"one END", "two END", "three END"}
+	first := newBench(t, byRound(say[:2]...))
+	var messages []map[string]any
+	ask := func(b *bench) {
+		messages = append(messages, user("go on"))
+		m := b.chat(messages, "stop", []string{"END"})
+		m["content"] = m["content"].(string) + "END"
+		messages = append(messages, m)
+	}
+	ask(first)
+	ask(first)
+	require.Len(t, first.told.Samples, 1)
+	second := newBench(t, byRound(say[2:]...), func(_ *gateway.Options, o *gateway.SessionOptions) { o.Recovered, o.Adopt = first.told, true })
+	ask(second)
+	second.session.Finish()
+	require.Len(t, second.told.Turns, 3)
+	require.Len(t, second.told.Samples, 1)
+	require.Equal(t, 1, second.told.Turns[2].Incoming.After, "the sampled ids go on, not what is made of the text")
+}

@@ -107,10 +107,8 @@ type history struct {
 }
 
 // keyOf is the key of a conversation.
-func (h *history) keyOf(messages []trajectory.Message) (k key) {
-	for _, m := range messages {
-		k = k.with(keyOf(m, h.thoughts))
-	}
+func (h *history) keyOf(messages []trajectory.Message) key {
+	k, _, _ := h.walk(messages)
 	return k
 }
 
@@ -135,19 +133,24 @@ func callsOf(m trajectory.Message) string {
 
 // find is the reply that stands last in a conversation, and the messages behind it; nil: none of it is known.
 func (h *history) find(messages []trajectory.Message) (s *said, rest []trajectory.Message) {
-	var k key
+	_, s, rest = h.walk(messages)
+	return s, rest
+}
+
+// walk is keyOf and find. A reply that is known counts as its echo that changes nothing, whichever of its forms the client sends: what follows has the same
+// key after a restart, when only the reply is known.
+func (h *history) walk(messages []trajectory.Message) (k key, s *said, rest []trajectory.Message) {
 	for i, m := range messages {
 		k = k.with(keyOf(m, h.thoughts))
 		if m.Role != "assistant" {
 			continue
 		}
-		found := h.replies[k]
-		if len(found) == 0 {
-			continue
+		if found := h.replies[k]; len(found) > 0 {
+			s, rest = closest(found, m), messages[i+1:]
+			k = s.asked.with(keyOf(s.echo, h.thoughts))
 		}
-		s, rest = closest(found, m), messages[i+1:]
 	}
-	return s, rest
+	return k, s, rest
 }
 
 // closest is, of replies with the same words, the one whose calls or thoughts a client repeats, else the newest.
