@@ -146,20 +146,20 @@ func callName(session string, number int) string { return session + "-" + strcon
 
 // call is a request and its reply.
 type call struct {
-	id       string
-	session  string // whose call it is: the trajectory's that it was recorded for, before a fork
-	number   int    // as they came
-	digest   key
-	mark     string // Idempotency-Key; "": none
-	created  time.Time
-	done     chan struct{} // closed when reply or err is there
-	reply    dialects.Reply
-	err      error
-	turn     int  // of the trajectory; -1: none
-	waiting  int  // clients that wait for it
-	readers  int  // clients that have read the whole reply
-	adopted  bool // before this process began; whether it was read is not known
-	forked   bool // it was recorded before the fork
-	coming   bool // so, and the agent did not make it again yet
-	begun    bool // its reply begins with Tree.Begun
+	id      string
+	session string // whose call it is: the trajectory's that it was recorded for, before a fork
+	number  int    // as they came
+	digest  key
+	mark    string // Idempotency-Key; "": none
+	created time.Time
+	done    chan struct{} // closed when reply or err is there
+	reply   dialects.Reply
+	err     error
+	turn    int  // of the trajectory; -1: none
+	waiting int  // clients that wait for it
+	readers int  // clients that have read the whole reply
+	adopted bool // before this process began; whether it was read is not known
+	forked  bool // it was recorded before the fork
+	coming  bool // so, and the agent did not make it again yet
+	begun   bool // its reply begins with Tree.Begun
 }

@@ -243,6 +243,16 @@ func TestKeys(t *testing.T) {
 	require.Contains(t, text, "the session of this key is over: train-0-0-0")
 }
 
+// A session that ends twice takes nothing from the one that has its key since.
+func TestAKeyOfASessionThatBeginsAnew(t *testing.T) {
+	b := newBench(t, byRound("hello"))
+	b.session.Finish()
+	_, err := b.gate.Open(gateway.SessionOptions{Name: b.told.ID, Key: testKey})
+	require.NoError(t, err)
+	b.session.End()
+	b.chat([]map[string]any{user("x")})
+}
+
 // Who sends the same again before the reply was read gets that reply; who has read it gets another one, unless the request is marked.
 func TestRetries(t *testing.T) {
 	b := newBench(t, byRound("one", "two", "three"))

@@ -41,7 +41,7 @@ func (g *sessions) add(s *Session) error {
 	g.byKey[key] = s
 	delete(g.awaited, key)
 	g.changed()
-	s.leave = func() { g.remove(key, s.o.Name) }
+	s.leave = sync.OnceFunc(func() { g.remove(key, s.o.Name) }) // whose key another one may have when it ends again
 	return nil
 }
 
