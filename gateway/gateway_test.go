@@ -384,6 +384,21 @@ func TestTheTimeOfASession(t *testing.T) {
 	require.Equal(t, gateway.Outcome{Calls: 1, Refused: 2}, b.session.Finish())
 }
 
+// A session's time may begin with its agent's first call: until then it waits for an agent.
+func TestTheTimeOfASessionThatWaits(t *testing.T) {
+	now, mu := time.Unix(1000, 0), sync.Mutex{}
+	wait := func(d time.Duration) { mu.Lock(); defer mu.Unlock(); now = now.Add(d) }
+	b := newBench(t, byRound("a"), func(o *gateway.Options, s *gateway.SessionOptions) {
+		s.Budget.Time = time.Minute
+		o.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	})
+	wait(time.Hour)
+	for _, want := range []string{"a", "a", "The budget of this session is spent: its time. Stop here."} {
+		require.Equal(t, want, b.chat([]map[string]any{user("x")})["content"])
+		wait(30 * time.Second)
+	}
+}
+
 // A stream that begins with the reply begins with its usage, where the dialect has it there.
 func TestAStreamBeginsWithItsUsage(t *testing.T) {
 	b := newBench(t, byRound("a"))

@@ -81,7 +81,10 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 			}
 		},
 	}
-	if x.Time > 0 {
+	switch {
+	case x.Time > 0 && x.Adopt: // one that waits for its agent
+		o.Budget.Time = x.Time
+	case x.Time > 0:
 		o.Budget.Until = time.Now().Add(x.Time)
 	}
 	s, err := x.Gateway.Open(o)

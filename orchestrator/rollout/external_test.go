@@ -292,6 +292,24 @@ func TestTheTimeOfAnAgentOfAUser(t *testing.T) {
 	require.NotEmpty(t, got.Turns)
 }
 
+// While a task waits for its agent, no time of the agent passes.
+func TestTheTimeOfAnAgentBeginsWithIt(t *testing.T) {
+	r, db, url := online(t, t.TempDir())
+	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
+	require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: "train", Size: 1, Task: place.Task}))
+	r.External.Time = time.Second
+	ended := make(chan *trajectory.Trajectory, 1)
+	go func() { ended <- r.Sample(t.Context(), place) }()
+	time.Sleep(1100 * time.Millisecond)
+	task := take(t, url)
+	status, body := post(t, url+"/v1/chat/completions", task.Key, `{"messages":[{"role":"user","content":"x"}]}`)
+	require.Equal(t, http.StatusOK, status, body)
+	require.Contains(t, body, "said")
+	status, body = post(t, url+"/agentfly/result", task.Key, `{"answer":"2"}`)
+	require.Equal(t, http.StatusOK, status, body)
+	require.Empty(t, (<-ended).Err)
+}
+
 // post sends a body with a key.
 func post(t testing.TB, url, key, body string) (int, string) {
 	t.Helper()
