@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -25,6 +26,7 @@ type SessionOptions struct {
 	Budget Budget
 	// Sampling stands in place of the gateway's; nil: the gateway's.
 	Sampling *engines.Sampling
+	MaxTotal int                   // tokens of a sample; 0: the gateway's
 	Seed     func(call int) uint64 // of the request of a call, which are counted from 0 as they come
 	// Trajectory is what the session grows. It has no turns.
 	Trajectory *trajectory.Trajectory
@@ -76,6 +78,7 @@ func newSession(gate Options, o SessionOptions) *Session {
 	if o.Sampling != nil {
 		gate.Sampling = *o.Sampling
 	}
+	gate.MaxTotal = cmp.Or(o.MaxTotal, gate.MaxTotal)
 	s := &Session{
 		gate: gate, o: o, calls: newCalls(),
 		prompts:   prompter{gate.Renderer, gate.Encode, gate.Format},

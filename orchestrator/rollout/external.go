@@ -73,6 +73,7 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 	o := gateway.SessionOptions{
 		Name: t.ID, Key: r.External.key(r.RunName, t.ID), Adopt: x.Adopt, Engine: r.RunName + "/" + p.root(), Tree: p.tree.branch(r.Engine), Budget: gateway.Budget{Calls: r.MaxTurns, Tokens: x.Tokens},
 		Sampling:   &r.Sampling,
+		MaxTotal:   r.MaxTotal,
 		Seed:       func(call int) uint64 { return p.requestSeed(r.Seed, call) },
 		Trajectory: t, Record: r.Record, Recovered: recovered,
 		Rewrite: func() {

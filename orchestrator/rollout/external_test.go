@@ -310,6 +310,19 @@ func TestTheTimeOfAnAgentBeginsWithIt(t *testing.T) {
 	require.Empty(t, (<-ended).Err)
 }
 
+// A sample ends where the run's others do, also where that is known only after its gateway is there: at the context of a teacher.
+func TestTheContextOfAnAgentIsTheRuns(t *testing.T) {
+	r, db, url := online(t, t.TempDir())
+	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
+	require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: "train", Size: 1, Task: place.Task}))
+	r.MaxTotal = 30
+	go func() { r.Sample(t.Context(), place) }()
+	task := take(t, url)
+	status, body := post(t, url+"/v1/chat/completions", task.Key, `{"messages":[{"role":"user","content":"This conversation is longer than that."}]}`)
+	require.Equal(t, http.StatusBadRequest, status, body)
+	require.Contains(t, body, "maximum context length is 30 tokens")
+}
+
 // post sends a body with a key.
 func post(t testing.TB, url, key, body string) (int, string) {
 	t.Helper()
