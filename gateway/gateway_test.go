@@ -243,6 +243,17 @@ func TestKeys(t *testing.T) {
 	require.Contains(t, text, "the session of this key is over: train-0-0-0")
 }
 
+// What an agent asks of a gateway that is closed it may ask again: its session goes on where the next process opens it.
+func TestAClosedGatewayAsksForAnotherTry(t *testing.T) {
+	b := newBench(t, byRound("hello"))
+	b.gate.Close()
+	for _, key := range []string{testKey, "of a session that was not open yet"} {
+		status, text := b.post("/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`, "Authorization", "Bearer "+key)
+		require.Equal(t, http.StatusServiceUnavailable, status, text)
+		require.Contains(t, text, "try again later")
+	}
+}
+
 // A session that ends twice takes nothing from the one that has its key since.
 func TestAKeyOfASessionThatBeginsAnew(t *testing.T) {
 	b := newBench(t, byRound("hello"))

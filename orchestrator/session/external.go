@@ -58,6 +58,7 @@ func gatewayOf(j *job.Job, s *rollout.Sampler, formats *agents.Registry) gateway
 
 // openGuests opens the gateway of a job whose agents are programs of their own. hold: it answers nobody before Answer. box opens the job's sandbox.
 func openGuests(ctx context.Context, j *job.Job, o gateway.Options, box func(context.Context) (*sandbox.Sandbox, error), hold bool) (*Guests, error) {
+	o.Ending = func() bool { return ctx.Err() != nil }
 	made, err := gateway.New(o)
 	if err != nil {
 		return nil, err
