@@ -13,15 +13,15 @@ import (
 // calls are those of a session: by what they ask for, where each branch of an agent may have asked the same, and by their numbers, which their ids
 // end with.
 type calls struct {
-	byDigest map[key][]*call // in the order in which they came
+	byAsked  map[asking][]*call // in the order in which they came
 	byNumber map[int]*call
 	arrived  int // calls that were asked for, but for retries: the number of the next one
 }
 
-func newCalls() calls { return calls{byDigest: map[key][]*call{}, byNumber: map[int]*call{}} }
+func newCalls() calls { return calls{byAsked: map[asking][]*call{}, byNumber: map[int]*call{}} }
 
 func (l *calls) add(c *call) {
-	l.byDigest[c.digest] = append(l.byDigest[c.digest], c)
+	l.byAsked[c.asks] = append(l.byAsked[c.asks], c)
 	l.byNumber[c.number] = c
 	l.arrived = max(l.arrived, c.number+1)
 }
@@ -32,12 +32,12 @@ func (l *calls) add(c *call) {
 //
 // A call of before a fork that did not come yet is none that is repeated, and of one that came it is not known when its reply was there.
 func (l *calls) repeated(q asked) (found *call) {
-	same := l.byDigest[q.Digest]
+	same := l.byAsked[q.asks()]
 	anew := len(same) > 0 && same[len(same)-1].failed()
 	same = slices.DeleteFunc(same, (*call).failed) // those that failed are asked for anew
-	l.byDigest[q.Digest] = same
+	l.byAsked[q.asks()] = same
 	if len(same) == 0 {
-		delete(l.byDigest, q.Digest)
+		delete(l.byAsked, q.asks())
 	}
 	best := 0
 	for _, c := range same {
@@ -63,7 +63,7 @@ func (l *calls) repeated(q asked) (found *call) {
 
 // recorded is the first call of before a fork that a request asks for and that did not come yet; nil: there is none.
 func (l *calls) recorded(q asked) *call {
-	for _, c := range l.byDigest[q.Digest] {
+	for _, c := range l.byAsked[q.asks()] {
 		if c.coming {
 			c.coming, c.mark = false, q.mark
 			return c
@@ -144,12 +144,20 @@ func (l *calls) numberOf(in *trajectory.Incoming) int {
 // callName is the name of a call.
 func callName(session string, number int) string { return session + "-" + strconv.Itoa(number) }
 
+// asking is what a request asks for: an API, and the digest of a body, which means something else to another API.
+type asking struct {
+	dialect string
+	digest  key
+}
+
+func (q asked) asks() asking { return asking{q.dialect, q.Digest} }
+
 // call is a request and its reply.
 type call struct {
 	id      string
 	session string // whose call it is: the trajectory's that it was recorded for, before a fork
 	number  int    // as they came
-	digest  key
+	asks    asking
 	mark    string // Idempotency-Key; "": none
 	created time.Time
 	done    chan struct{} // closed when reply or err is there

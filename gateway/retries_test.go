@@ -81,6 +81,20 @@ func TestARetryBesideAnEqualCall(t *testing.T) {
 	}
 }
 
+// A retry is of a call to the same API: the same body asks another one for something else.
+func TestARetryOverAnotherAPI(t *testing.T) {
+	b := newBench(t, byRound("one", "two"))
+	const body = `{"max_tokens":9,"messages":[{"role":"user","content":"x"}]}`
+	_, text := b.post("/v1/chat/completions", body)
+	require.Contains(t, text, `"one"`)
+	_, text = b.post("/v1/messages", body, "X-Stainless-Retry-Count", "1")
+	require.Contains(t, text, `"two"`)
+	for path, want := range map[string]string{"/v1/chat/completions": `"one"`, "/v1/messages": `"two"`} {
+		_, text = b.post(path, body, "X-Stainless-Retry-Count", "1")
+		require.Contains(t, text, want)
+	}
+}
+
 func metrics(t *testing.T, b *bench) string {
 	t.Helper()
 	w := httptest.NewRecorder()

@@ -140,7 +140,7 @@ func (s *Session) begin(q asked) (c *call, leave func(), err error) {
 	if c == nil {
 		number := s.recovered.number(&s.calls, q)
 		c = &call{
-			id: callName(s.o.Name, number), session: s.o.Name, number: number, digest: q.Digest, mark: q.mark, created: s.gate.Now(),
+			id: callName(s.o.Name, number), session: s.o.Name, number: number, asks: q.asks(), mark: q.mark, created: s.gate.Now(),
 			done: make(chan struct{}), turn: -1,
 		}
 		s.calls.add(c)
