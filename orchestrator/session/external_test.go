@@ -47,7 +47,9 @@ func TestKeysOfARunThatGoesOn(t *testing.T) {
 // ends with one, is answered and not sent elsewhere.
 func TestRoutesBesideTheGateway(t *testing.T) {
 	say := func(text string) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, text+" "+r.Method+" "+r.URL.Path) }
+		return func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, text+" "+r.Method+" "+r.URL.Path)
+		}
 	}
 	h := withRoutes(say("gateway"), map[string]http.HandlerFunc{"/agentfly/task": say("task")})
 	for request, want := range map[string]string{
