@@ -67,6 +67,7 @@ type list []json.RawMessage
 
 // UnmarshalJSON reads element by element, up to the limit.
 func (l *list) UnmarshalJSON(data []byte) error {
+	*l = nil // of a repeated key the last counts
 	if data[0] != '[' {
 		var out []json.RawMessage
 		return json.Unmarshal(data, &out)

@@ -45,6 +45,10 @@ func TestConversations(t *testing.T) {
 				{Role: "tool", ToolCallID: "c", Content: []trajectory.Part{{Type: "text", Text: "391"}}},
 			},
 		},
+		"chat: of a repeated key the last counts, as for the digest": {
+			Chat(), `{"messages":[{"role":"user","content":"a"}],"messages":[{"role":"user","content":"b"}]}`,
+			[]trajectory.Message{text("user", "b")},
+		},
 		"chat: arguments that are no JSON": {
 			Chat(), `{"messages":[{"role":"assistant","reasoning_content":"why","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\"a\": 17, \"b\": "}}]}]}`,
 			[]trajectory.Message{{Role: "assistant", Reasoning: "why", ToolCalls: []trajectory.ToolCall{call("c", "f", `"{\"a\": 17, \"b\": "`)}}},

@@ -23,6 +23,7 @@ func (s *Session) adopt(r *trajectory.Trajectory, forked bool) (adopted int) {
 		}
 		number := s.calls.numberOf(in)
 		c := &call{session: s.o.Name, number: number, created: s.gate.Now(), done: make(chan struct{}), adopted: !forked, forked: forked, coming: forked}
+		c.asks.dialect = in.Dialect
 		if by := was.SharedBy(); by != "" {
 			c.session = by
 		}
@@ -30,7 +31,7 @@ func (s *Session) adopt(r *trajectory.Trajectory, forked bool) (adopted int) {
 			c.created = time.Unix(in.Created, 0)
 		}
 		digest, err := hex.DecodeString(in.Digest)
-		if err != nil || copy(c.digest[:], digest) != len(c.digest) {
+		if err != nil || copy(c.asks.digest[:], digest) != len(c.asks.digest) {
 			return i
 		}
 		var messages []trajectory.Message
@@ -79,6 +80,9 @@ func (s *Session) adopt(r *trajectory.Trajectory, forked bool) (adopted int) {
 		}
 		close(c.done)
 		s.calls.add(c)
+		if !forked {
+			s.calls.goesOn(in.After)
+		}
 		s.recovered.taken++
 		s.spending.adopt()
 	}

@@ -197,3 +197,63 @@ func TestASlowStoreBlocksNobody(t *testing.T) {
 	require.Len(t, b.told.Turns, 2)
 	b.check()
 }
+
+// Of an adopted reply that the agent went on after it is known that it was read: who asks the same again wants another one.
+func TestAnAdoptedReplyThatWasReadIsNotGivenAgain(t *testing.T) {
+	first := newBench(t, byRound("one", "two"))
+	asked := []map[string]any{user("x")}
+	more := append(asked, first.chat(asked), user("go on"))
+	first.chat(more)
+
+	second := newBench(t, byRound("new"), func(_ *gateway.Options, o *gateway.SessionOptions) { o.Recovered, o.Adopt = first.told, true })
+	require.Equal(t, "two", second.chat(more)["content"], "it is not known whether the last one was read")
+	require.Empty(t, second.sampled)
+	require.Equal(t, "new", second.chat(asked)["content"])
+	second.session.Finish()
+	require.Len(t, second.told.Turns, 3)
+}
+
+// A trajectory is adopted whole, also where a client sends back a call whose arguments are no JSON object, as clients write those that they could not parse.
+func TestCallsThatAreNoJSONAreAdopted(t *testing.T) {
+	for name, arguments := range map[string]string{"no JSON": `{"a": 17, "b": `, "a text": `"17"`, "nothing": "", "an object": `{"b":1, "a":"<&"}`} {
+		t.Run(name, func(t *testing.T) {
+			say := []string{"one", "two", "three"}
+			first, whole := newBench(t, byRound(say...)), newBench(t, byRound(say...))
+			messages := []map[string]any{user("x"), {"role": "assistant", "content": nil, "tool_calls": []map[string]any{
+				{"id": "c", "type": "function", "function": map[string]any{"name": "calculator", "arguments": arguments}},
+			}}, tool("c", "no such call")}
+			for range 2 {
+				m := first.chat(messages, "tools", calculator)
+				require.Equal(t, m, whole.chat(messages, "tools", calculator))
+				messages = append(messages, m, user("go on"))
+			}
+			second := newBench(t, byRound(say[2:]...), func(_ *gateway.Options, o *gateway.SessionOptions) { o.Recovered, o.Adopt = first.told, true })
+			require.Len(t, second.told.Turns, 2)
+			require.Equal(t, whole.chat(messages, "tools", calculator), second.chat(messages, "tools", calculator))
+			require.Len(t, second.told.Samples, 1)
+			require.Equal(t, whole.told.Samples[0].TokenIDs, second.told.Samples[0].TokenIDs)
+		})
+	}
+}
+
+// A conversation goes on in its sample after a restart also where the client puts the stop string back, which replies end before.
+func TestAnAdoptedConversationWithStopStrings(t *testing.T) {
+	say := []string{"one END", "two END", "three END"}
+	first := newBench(t, byRound(say[:2]...))
+	var messages []map[string]any
+	ask := func(b *bench) {
+		messages = append(messages, user("go on"))
+		m := b.chat(messages, "stop", []string{"END"})
+		m["content"] = m["content"].(string) + "END"
+		messages = append(messages, m)
+	}
+	ask(first)
+	ask(first)
+	require.Len(t, first.told.Samples, 1)
+	second := newBench(t, byRound(say[2:]...), func(_ *gateway.Options, o *gateway.SessionOptions) { o.Recovered, o.Adopt = first.told, true })
+	ask(second)
+	second.session.Finish()
+	require.Len(t, second.told.Turns, 3)
+	require.Len(t, second.told.Samples, 1)
+	require.Equal(t, 1, second.told.Turns[2].Incoming.After, "the sampled ids go on, not what is made of the text")
+}

@@ -13,43 +13,45 @@ import (
 // calls are those of a session: by what they ask for, where each branch of an agent may have asked the same, and by their numbers, which their ids
 // end with.
 type calls struct {
-	byDigest map[key][]*call // in the order in which they came
+	byAsked  map[asking][]*call // in the order in which they came
 	byNumber map[int]*call
 	arrived  int // calls that were asked for, but for retries: the number of the next one
 }
 
-func newCalls() calls { return calls{byDigest: map[key][]*call{}, byNumber: map[int]*call{}} }
+func newCalls() calls { return calls{byAsked: map[asking][]*call{}, byNumber: map[int]*call{}} }
 
 func (l *calls) add(c *call) {
-	l.byDigest[c.digest] = append(l.byDigest[c.digest], c)
+	l.byAsked[c.asks] = append(l.byAsked[c.asks], c)
 	l.byNumber[c.number] = c
 	l.arrived = max(l.arrived, c.number+1)
 }
 
 // repeated is the call that a request asks for once more; nil: it is a new one. A request with the mark of a call is that call. Else what decides is
 // whether the reply was read, because most clients mark nothing: one that sends the same again after an answer wants another one, and one that was
-// left by all its clients is asked for again.
+// left by all its clients is asked for again. One that is marked as a retry is also of what was sent last, read or not, unless that failed.
 //
 // A call of before a fork that did not come yet is none that is repeated, and of one that came it is not known when its reply was there.
 func (l *calls) repeated(q asked) (found *call) {
-	same := slices.DeleteFunc(l.byDigest[q.Digest], (*call).failed) // those that failed are asked for anew
-	l.byDigest[q.Digest] = same
+	same := l.byAsked[q.asks()]
+	anew := len(same) > 0 && same[len(same)-1].failed()
+	same = slices.DeleteFunc(same, (*call).failed) // those that failed are asked for anew
+	l.byAsked[q.asks()] = same
 	if len(same) == 0 {
-		delete(l.byDigest, q.Digest)
+		delete(l.byAsked, q.asks())
 	}
 	best := 0
 	for _, c := range same {
 		fits := 0
-		switch left := c.waiting == 0 && !c.answered; {
+		switch left := c.waiting == 0 && c.readers == 0; {
 		case c.coming:
 		case q.mark != "" && q.mark == c.mark:
 			fits = 5
 		case q.mark != "" && c.mark != "": // its sender tells the two apart
-		case q.retry: // of what was sent last, read or not
-			fits = 4
 		case left:
+			fits = 4
+		case q.retry && !anew:
 			fits = 3
-		case c.ended() && !c.answered && !c.forked:
+		case c.ended() && c.readers == 0 && !c.forked:
 			fits = 2
 		}
 		if fits > 0 && fits >= best { // the newest of those that fit as well
@@ -61,7 +63,7 @@ func (l *calls) repeated(q asked) (found *call) {
 
 // recorded is the first call of before a fork that a request asks for and that did not come yet; nil: there is none.
 func (l *calls) recorded(q asked) *call {
-	for _, c := range l.byDigest[q.Digest] {
+	for _, c := range l.byAsked[q.asks()] {
 		if c.coming {
 			c.coming, c.mark = false, q.mark
 			return c
@@ -85,9 +87,18 @@ func (l *calls) next() (first *call) {
 func (l *calls) read() map[int]bool {
 	read := map[int]bool{}
 	for _, c := range l.byNumber {
-		read[c.turn] = read[c.turn] || c.answered || c.adopted
+		read[c.turn] = read[c.turn] || c.readers > 0 || c.adopted
 	}
 	return read
+}
+
+// goesOn says that an agent went on after the reply of a turn, which it has read then; -1: of none.
+func (l *calls) goesOn(turn int) {
+	for _, c := range l.byNumber {
+		if turn >= 0 && c.turn == turn {
+			c.readers = max(c.readers, 1)
+		}
+	}
 }
 
 // named is the call of a reply by its id, before which its dialect put a prefix; nil: there is none.
@@ -133,22 +144,30 @@ func (l *calls) numberOf(in *trajectory.Incoming) int {
 // callName is the name of a call.
 func callName(session string, number int) string { return session + "-" + strconv.Itoa(number) }
 
+// asking is what a request asks for: an API, and the digest of a body, which means something else to another API.
+type asking struct {
+	dialect string
+	digest  key
+}
+
+func (q asked) asks() asking { return asking{q.dialect, q.Digest} }
+
 // call is a request and its reply.
 type call struct {
-	id       string
-	session  string // whose call it is: the trajectory's that it was recorded for, before a fork
-	number   int    // as they came
-	digest   key
-	mark     string // Idempotency-Key; "": none
-	created  time.Time
-	done     chan struct{} // closed when reply or err is there
-	reply    dialects.Reply
-	err      error
-	turn     int  // of the trajectory; -1: none
-	waiting  int  // clients that wait for it
-	answered bool // a client has read the whole reply
-	adopted  bool // before this process began; whether it was read is not known
-	forked   bool // it was recorded before the fork
-	coming   bool // so, and the agent did not make it again yet
-	begun    bool // its reply begins with Tree.Begun
+	id      string
+	session string // whose call it is: the trajectory's that it was recorded for, before a fork
+	number  int    // as they came
+	asks    asking
+	mark    string // Idempotency-Key; "": none
+	created time.Time
+	done    chan struct{} // closed when reply or err is there
+	reply   dialects.Reply
+	err     error
+	turn    int  // of the trajectory; -1: none
+	waiting int  // clients that wait for it
+	readers int  // clients that have read the whole reply
+	adopted bool // before this process began; whether it was read is not known
+	forked  bool // it was recorded before the fork
+	coming  bool // so, and the agent did not make it again yet
+	begun   bool // its reply begins with Tree.Begun
 }

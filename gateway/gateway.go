@@ -50,6 +50,7 @@ type Options struct {
 	MaxBody  int64                                           // bytes of a request; 0: 32 MiB
 	Warn     func(text string)                               // what a person must know; nil: nobody is told
 	Now      func() time.Time                                // nil: time.Now
+	Ending   func() bool                                     // the process is about to end: sessions that end now go on in the next one. nil: from Close on
 
 	formless *sync.Once // a form that is asked for and not held is told once
 	rules    *rules     // Roles
@@ -92,11 +93,14 @@ func New(o Options) (*Gateway, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Ending == nil {
+		o.Ending = func() bool { return false }
+	}
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
 	o.formless, o.rules, o.figures = new(sync.Once), newRules(o.Roles), newFigures()
-	all := newSessions()
+	all := newSessions(o.Ending)
 	return &Gateway{o: o, sessions: all, handler: newHandler(o, all)}, nil
 }
 
@@ -119,9 +123,13 @@ func (g *Gateway) Recover() { g.sessions.recover() }
 // Await says which sessions of before go on, by their keys: requests for those that are not open yet wait for them.
 func (g *Gateway) Await(keys ...string) { g.sessions.await(keys...) }
 
-// Expects waits for the session with a key to open, where it goes on after a restart, and tells whether it is open.
-func (g *Gateway) Expects(ctx context.Context, key string) bool {
-	return key != "" && g.sessions.find(ctx, key).session != nil
+// Expects waits for the session with a key to open, where it goes on after a restart, and tells whether it is open, or may be later.
+func (g *Gateway) Expects(ctx context.Context, key string) (open, later bool) {
+	if key == "" {
+		return false, false
+	}
+	f := g.sessions.find(ctx, key)
+	return f.session != nil, f.session == nil && f.later()
 }
 
 // SilentRules are the rules of Options.Roles that named no call since the gateway was made, by their places; nil before a call came.

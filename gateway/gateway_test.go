@@ -243,6 +243,27 @@ func TestKeys(t *testing.T) {
 	require.Contains(t, text, "the session of this key is over: train-0-0-0")
 }
 
+// What an agent asks of a gateway that is closed it may ask again: its session goes on where the next process opens it.
+func TestAClosedGatewayAsksForAnotherTry(t *testing.T) {
+	b := newBench(t, byRound("hello"))
+	b.gate.Close()
+	for _, key := range []string{testKey, "of a session that was not open yet"} {
+		status, text := b.post("/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`, "Authorization", "Bearer "+key)
+		require.Equal(t, http.StatusServiceUnavailable, status, text)
+		require.Contains(t, text, "try again later")
+	}
+}
+
+// A session that ends twice takes nothing from the one that has its key since.
+func TestAKeyOfASessionThatBeginsAnew(t *testing.T) {
+	b := newBench(t, byRound("hello"))
+	b.session.Finish()
+	_, err := b.gate.Open(gateway.SessionOptions{Name: b.told.ID, Key: testKey})
+	require.NoError(t, err)
+	b.session.End()
+	b.chat([]map[string]any{user("x")})
+}
+
 // Who sends the same again before the reply was read gets that reply; who has read it gets another one, unless the request is marked.
 func TestRetries(t *testing.T) {
 	b := newBench(t, byRound("one", "two", "three"))
@@ -372,6 +393,21 @@ func TestTheTimeOfASession(t *testing.T) {
 	require.Contains(t, text, "its time. Stop here.")
 	require.Len(t, b.told.Turns, 1)
 	require.Equal(t, gateway.Outcome{Calls: 1, Refused: 2}, b.session.Finish())
+}
+
+// A session's time may begin with its agent's first call: until then it waits for an agent.
+func TestTheTimeOfASessionThatWaits(t *testing.T) {
+	now, mu := time.Unix(1000, 0), sync.Mutex{}
+	wait := func(d time.Duration) { mu.Lock(); defer mu.Unlock(); now = now.Add(d) }
+	b := newBench(t, byRound("a"), func(o *gateway.Options, s *gateway.SessionOptions) {
+		s.Budget.Time = time.Minute
+		o.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	})
+	wait(time.Hour)
+	for _, want := range []string{"a", "a", "The budget of this session is spent: its time. Stop here."} {
+		require.Equal(t, want, b.chat([]map[string]any{user("x")})["content"])
+		wait(30 * time.Second)
+	}
 }
 
 // A stream that begins with the reply begins with its usage, where the dialect has it there.

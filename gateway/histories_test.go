@@ -180,7 +180,7 @@ func (w *wanderer) step() {
 
 // Whatever an agent does to its history: a call joins a sample if and only if its prompt is that sample's ids and more; the ids of a turn are those that
 // the engine was asked with and gave; nothing else is trained; and a conversation that only grows stays one sample, as long as no other call went
-// on after the same reply.
+// on after the same reply. It is no other where the process is killed in between.
 func TestRandomHistories(t *testing.T) {
 	rounds := 600
 	if testing.Short() {
@@ -210,11 +210,22 @@ func wander(t *testing.T, seed uint64) (joined, grown int) {
 	if seed%3 == 0 {
 		history = gateway.AsSent
 	}
-	w.b = newBench(t, w.say, func(o *gateway.Options, _ *gateway.SessionOptions) { o.History = history })
+	var told *trajectory.Trajectory
+	set := func(o *gateway.Options, s *gateway.SessionOptions) {
+		o.History, s.Recovered, s.Adopt = history, told, told != nil
+	}
+	w.b = newBench(t, w.say, set)
 	first := &talk{messages: []map[string]any{user("begin")}, tools: seed%2 == 0, turn: -1}
 	w.ask(first)
 	w.talks = []*talk{first}
-	for range 5 + w.rng.IntN(30) {
+	for n := range 5 + w.rng.IntN(30) {
+		if seed%4 == 1 && n%8 == 7 { // the process is killed, and the agent lives on
+			was := w.b
+			told = was.told
+			w.b = newBench(t, w.say, set)
+			require.Equal(t, told.Samples, w.b.told.Samples)
+			w.b.sampled = was.sampled
+		}
 		w.step()
 	}
 	w.b.session.Finish()

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"hash"
+	"slices"
 	"strings"
 
 	"github.com/agentfly/agentfly/dialects"
@@ -107,10 +108,8 @@ type history struct {
 }
 
 // keyOf is the key of a conversation.
-func (h *history) keyOf(messages []trajectory.Message) (k key) {
-	for _, m := range messages {
-		k = k.with(keyOf(m, h.thoughts))
-	}
+func (h *history) keyOf(messages []trajectory.Message) key {
+	k, _, _ := h.walk(messages)
 	return k
 }
 
@@ -124,6 +123,21 @@ func (h *history) add(k key, echoes []trajectory.Message, s *said) {
 	}
 }
 
+// recordable are messages as they are written to be read again: arguments that are a JSON string, as of a call that was no JSON, would be read as what the
+// string holds.
+func recordable(messages []trajectory.Message) []trajectory.Message {
+	out := slices.Clone(messages)
+	for i := range out {
+		out[i].ToolCalls = slices.Clone(out[i].ToolCalls)
+		for k, c := range out[i].ToolCalls {
+			if len(c.Arguments) > 0 && c.Arguments[0] == '"' {
+				out[i].ToolCalls[k].Arguments, _ = json.Marshal(string(c.Arguments)) // never fails
+			}
+		}
+	}
+	return out
+}
+
 // callsOf are the ids of a message's calls.
 func callsOf(m trajectory.Message) string {
 	var b strings.Builder
@@ -135,19 +149,24 @@ func callsOf(m trajectory.Message) string {
 
 // find is the reply that stands last in a conversation, and the messages behind it; nil: none of it is known.
 func (h *history) find(messages []trajectory.Message) (s *said, rest []trajectory.Message) {
-	var k key
+	_, s, rest = h.walk(messages)
+	return s, rest
+}
+
+// walk is keyOf and find. A reply that is known counts as its echo that changes nothing, whichever of its forms the client sends: what follows has the same
+// key after a restart, when only the reply is known.
+func (h *history) walk(messages []trajectory.Message) (k key, s *said, rest []trajectory.Message) {
 	for i, m := range messages {
 		k = k.with(keyOf(m, h.thoughts))
 		if m.Role != "assistant" {
 			continue
 		}
-		found := h.replies[k]
-		if len(found) == 0 {
-			continue
+		if found := h.replies[k]; len(found) > 0 {
+			s, rest = closest(found, m), messages[i+1:]
+			k = s.asked.with(keyOf(s.echo, h.thoughts))
 		}
-		s, rest = closest(found, m), messages[i+1:]
 	}
-	return s, rest
+	return k, s, rest
 }
 
 // closest is, of replies with the same words, the one whose calls or thoughts a client repeats, else the newest.

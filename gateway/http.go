@@ -127,6 +127,8 @@ func (h *handler) session(ctx context.Context, p place) (*Session, error) {
 		return f.session, f.session.Hold(f.holder)
 	case f.wait:
 		return nil, &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the session of this key is not open yet; try again later", Code: "session_starting"}
+	case f.later():
+		return nil, &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the gateway is about to end; try again later", Code: "session_starting"}
 	case f.ended != "":
 		return nil, &dialects.Error{Status: http.StatusUnauthorized, Message: "the session of this key is over: " + f.ended, Code: "session_over"}
 	case len(p.keys) == 0:

@@ -92,6 +92,9 @@ func (s *Session) posted(p trajectory.Posted, call string) (news bool, err error
 	if s.recovered.posts.repeated(p) {
 		return false, nil
 	}
+	if s.recovered.posts.withdraw(p.ID) {
+		s.recovered.rewrite()
+	}
 	if s.recovered.ahead() {
 		s.recovered.leave()
 	}
@@ -123,16 +126,47 @@ func payPosts(t *trajectory.Trajectory) (sum *float64) {
 
 // repeated tells whether something was posted before: by this process with the same id, or by an earlier one.
 func (s *posts) repeated(p trajectory.Posted) bool {
-	if p.ID != "" && slices.ContainsFunc(s.t.Posted, func(o trajectory.Posted) bool { return o.ID == p.ID }) {
-		return true
-	}
 	for k, i := range s.unsaid {
 		if was := s.t.Posted[i]; was.Turn == p.Turn && was.Reward == p.Reward && was.ID == p.ID && p.End == nil {
 			s.unsaid = slices.Delete(s.unsaid, k, k+1)
 			return true
 		}
 	}
+	for i, was := range s.t.Posted {
+		if p.ID != "" && was.ID == p.ID && !slices.Contains(s.unsaid, i) {
+			return true
+		}
+	}
 	return false
+}
+
+// withdraw drops what an earlier process was posted with an id, in whose place its agent posts something else now; "" is no id.
+func (s *posts) withdraw(id string) (dropped bool) {
+	if id == "" {
+		return false
+	}
+	is := func(p trajectory.Posted) bool { return p.ID == id }
+	s.aside = slices.DeleteFunc(s.aside, is)
+	return len(s.cut(is)) > 0
+}
+
+// cut takes some of what did not come again off the trajectory.
+func (s *posts) cut(which func(p trajectory.Posted) bool) (taken []trajectory.Posted) {
+	var left []trajectory.Posted
+	var unsaid []int
+	for i, p := range s.t.Posted {
+		old := slices.Contains(s.unsaid, i)
+		if old && which(p) {
+			taken = append(taken, p)
+			continue
+		}
+		if old {
+			unsaid = append(unsaid, len(left))
+		}
+		left = append(left, p)
+	}
+	s.t.Posted, s.unsaid = left, unsaid
+	return taken
 }
 
 // adopt takes over what was posted for the adopted turns and the trajectory.
@@ -153,20 +187,7 @@ func (s *posts) recall(r *trajectory.Trajectory) {
 
 // setAside sets aside what was posted for turns of before that did not come again in their order: the first taken ones did.
 func (s *posts) setAside(taken int) {
-	var left []trajectory.Posted
-	var unsaid []int
-	for i, p := range s.t.Posted {
-		old := slices.Contains(s.unsaid, i)
-		if old && p.Turn >= taken {
-			s.aside = append(s.aside, p)
-			continue
-		}
-		if old {
-			unsaid = append(unsaid, len(left))
-		}
-		left = append(left, p)
-	}
-	s.t.Posted, s.unsaid = left, unsaid
+	s.aside = append(s.aside, s.cut(func(p trajectory.Posted) bool { return p.Turn >= taken })...)
 }
 
 // move has what was set aside for a turn of before go with the turn, which is another one now.
@@ -187,14 +208,5 @@ func (s *posts) move(before, now int) {
 // drop drops what an earlier process was posted for the trajectory, where its agent went another way and did not post it again: it judged what
 // is no more.
 func (s *posts) drop() (dropped bool) {
-	var left []trajectory.Posted
-	for i, p := range s.t.Posted {
-		if slices.Contains(s.unsaid, i) && (p.Turn < 0 || p.Turn >= len(s.t.Turns)) {
-			dropped = true
-			continue
-		}
-		left = append(left, p)
-	}
-	s.t.Posted, s.unsaid = left, nil
-	return dropped
+	return len(s.cut(func(p trajectory.Posted) bool { return p.Turn < 0 || p.Turn >= len(s.t.Turns) })) > 0
 }

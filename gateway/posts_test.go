@@ -184,3 +184,38 @@ func TestARewardThatCannotBeStored(t *testing.T) {
 	require.Contains(t, text, "the disk is full")
 	require.ErrorContains(t, b.session.Finish().Err, "the disk is full")
 }
+
+// A reward with an id that is posted again by an agent that begins anew counts once, as it is posted then, and also where the agent went another way.
+func TestANamedRewardOfAnAgentThatBeginsAnew(t *testing.T) {
+	for name, c := range map[string]struct {
+		again string // what it asks after the kill
+		paid  float64
+	}{
+		"the same":                 {"a", 0.5},
+		"another way":              {"b", 0.5},
+		"another way, judged anew": {"b", 0.75},
+		"the same, judged anew":    {"a", 0.75},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			first := live(t, dir, byRound("one"), false)
+			first.ask("a")
+			first.pay(`{"reward":0.5,"id":"judge"}`)
+			first.kill()
+
+			second := live(t, dir, byRound("new"), false)
+			second.ask(c.again)
+			for range 2 {
+				second.pay(fmt.Sprintf(`{"reward":%g,"id":"judge"}`, c.paid))
+			}
+			out := second.session.Finish()
+			require.NoError(t, out.Err)
+			require.NotNil(t, out.Posted)
+			require.Equal(t, c.paid, *out.Posted)
+			require.NoError(t, second.db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: "q"}, second.told))
+			back, err := second.db.Reader.Trajectory(t.Context(), second.told.ID)
+			require.NoError(t, err)
+			require.Equal(t, second.told.Posted, back.Posted)
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/hex"
 	"slices"
 
 	"github.com/agentfly/agentfly/trajectory"
@@ -19,6 +20,17 @@ type recordedTurn struct {
 	turn   trajectory.Turn
 	sample *trajectory.Sample
 	index  int // in the trajectory then
+}
+
+// number is the number of a new call: that of the recorded one which asked for the same, so that the ids of its reply stay, else the next.
+func (p *recovered) number(l *calls, q asked) int {
+	digest := hex.EncodeToString(q.Digest[:])
+	for _, r := range p.turns {
+		if in := r.turn.Incoming; in != nil && in.Digest == digest && in.Call > 0 && l.byNumber[in.Call-1] == nil {
+			return in.Call - 1
+		}
+	}
+	return l.arrived
 }
 
 // take takes the turn that was recorded for the same request, with the same prompt; false: there is none.

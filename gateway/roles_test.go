@@ -178,6 +178,34 @@ func TestRecall(t *testing.T) {
 	require.Equal(t, []int{2}, third.stored)
 }
 
+// A recalled reply has the ids that it had, though calls before it failed then and do not now: its agent's next request is the one that was recorded.
+func TestARecalledReplyHasItsIds(t *testing.T) {
+	broken, say := true, byRound(callText, "It is 391.")
+	first := newBench(t, func(r engines.Request) (engines.Completion, error) {
+		if broken {
+			broken = false
+			return engines.Completion{}, errors.New("it is gone")
+		}
+		return say(r)
+	})
+	body, err := json.Marshal(map[string]any{"model": "gpt-5", "messages": []map[string]any{user("17*23?")}, "tools": calculator})
+	require.NoError(t, err)
+	status, _ := first.post("/v1/chat/completions", string(body))
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	run := func(b *bench) string {
+		messages := []map[string]any{user("17*23?")}
+		m := b.chat(messages, "tools", calculator)
+		id := m["tool_calls"].([]any)[0].(map[string]any)["id"].(string)
+		return b.chat(append(messages, m, tool(id, "391")), "tools", calculator)["content"].(string)
+	}
+	require.Equal(t, "It is 391.", run(first))
+	second := newBench(t, byRound("new"), func(_ *gateway.Options, o *gateway.SessionOptions) { o.Recovered = first.told })
+	require.Equal(t, "It is 391.", run(second))
+	require.Empty(t, second.sampled)
+	_, text := second.post("/v1/chat/completions", `{"messages":[{"role":"user","content":"more"}]}`)
+	require.Equal(t, "chatcmpl-train-0-0-0-3", choices(t, text).ID, "numbers go on")
+}
+
 // An agent that lives on while the process is killed goes on in its sample, and its last call gets the reply that it may not have read.
 func TestAdopt(t *testing.T) {
 	first := newBench(t, byRound(callText, "<think>\nlet me see\n</think>\n\nIt is 391.", "And more."))

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -25,6 +26,7 @@ type SessionOptions struct {
 	Budget Budget
 	// Sampling stands in place of the gateway's; nil: the gateway's.
 	Sampling *engines.Sampling
+	MaxTotal int                   // tokens of a sample; 0: the gateway's
 	Seed     func(call int) uint64 // of the request of a call, which are counted from 0 as they come
 	// Trajectory is what the session grows. It has no turns.
 	Trajectory *trajectory.Trajectory
@@ -76,6 +78,7 @@ func newSession(gate Options, o SessionOptions) *Session {
 	if o.Sampling != nil {
 		gate.Sampling = *o.Sampling
 	}
+	gate.MaxTotal = cmp.Or(o.MaxTotal, gate.MaxTotal)
 	s := &Session{
 		gate: gate, o: o, calls: newCalls(),
 		prompts:   prompter{gate.Renderer, gate.Encode, gate.Format},
@@ -135,8 +138,9 @@ func (s *Session) begin(q asked) (c *call, leave func(), err error) {
 		c = s.calls.recorded(q)
 	}
 	if c == nil {
+		number := s.recovered.number(&s.calls, q)
 		c = &call{
-			id: callName(s.o.Name, s.calls.arrived), session: s.o.Name, number: s.calls.arrived, digest: q.Digest, mark: q.mark, created: s.gate.Now(),
+			id: callName(s.o.Name, number), session: s.o.Name, number: number, asks: q.asks(), mark: q.mark, created: s.gate.Now(),
 			done: make(chan struct{}), turn: -1,
 		}
 		s.calls.add(c)
@@ -155,14 +159,14 @@ func (s *Session) begin(q asked) (c *call, leave func(), err error) {
 // deliver writes the last of a reply. The call counts as answered from before that on, because its client may act on it before this process knows that it
 // was written; where writing fails, nobody has read it.
 func (s *Session) deliver(c *call, write func() error) {
-	mark := func(answered bool) {
+	count := func(n int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		c.answered = answered
+		c.readers += n
 	}
-	mark(true)
+	count(1)
 	if write() != nil {
-		mark(false)
+		count(-1)
 	}
 }
 
@@ -283,7 +287,7 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	if p.fresh == nil {
 		messages, turn.Incoming.Whole, turn.Incoming.Schemas = q.Messages, true, q.Tools
 	}
-	turn.Incoming.Messages, _ = json.Marshal(messages) // what cannot be written is not adopted after a restart
+	turn.Incoming.Messages, _ = json.Marshal(recordable(messages)) // what cannot be written is not adopted after a restart
 	return s.commit(c, q, p, turn, done)
 }
 

@@ -21,10 +21,11 @@ type sessions struct {
 	awaited map[string]bool   // keys of sessions that go on and are not open yet
 	opened  chan struct{}     // closed, and made anew, when one opens or what is awaited changes
 	closed  bool
+	ending  func() bool // the process is about to end
 }
 
-func newSessions() *sessions {
-	return &sessions{byKey: map[string]*Session{}, ended: map[string]string{}, awaited: map[string]bool{}, opened: make(chan struct{})}
+func newSessions(ending func() bool) *sessions {
+	return &sessions{ending: ending, byKey: map[string]*Session{}, ended: map[string]string{}, awaited: map[string]bool{}, opened: make(chan struct{})}
 }
 
 // add makes a session known. Its key must be new.
@@ -41,7 +42,7 @@ func (g *sessions) add(s *Session) error {
 	g.byKey[key] = s
 	delete(g.awaited, key)
 	g.changed()
-	s.leave = func() { g.remove(key, s.o.Name) }
+	s.leave = sync.OnceFunc(func() { g.remove(key, s.o.Name) }) // whose key another one may have when it ends again
 	return nil
 }
 
@@ -49,12 +50,18 @@ func (g *sessions) remove(key, name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.byKey, key)
+	if g.leaves() { // it goes on in the next process
+		return
+	}
 	g.ended[key] = name
 	if g.order = append(g.order, key); len(g.order) > remembered {
 		delete(g.ended, g.order[0])
 		g.order = g.order[1:]
 	}
 }
+
+// leaves tells whether sessions that end now go on in the next process. mu is held.
+func (g *sessions) leaves() bool { return g.closed || g.ending() }
 
 // count is how many are open.
 func (g *sessions) count() int {
@@ -75,7 +82,11 @@ type found struct {
 	holder  string   // that the key was made for
 	ended   string   // the name of the first one's that is over; "": none is
 	wait    bool     // no session is open, and that of a key may come
+	leaves  bool     // so, in the next process
 }
+
+// later tells whether the session of a key may open later.
+func (f found) later() bool { return f.ended == "" && (f.wait || f.leaves) }
 
 // look also returns until when nobody need look again.
 func (g *sessions) look(keys []string) (f found, changed <-chan struct{}) {
@@ -90,6 +101,7 @@ func (g *sessions) look(keys []string) (f found, changed <-chan struct{}) {
 		f.ended = cmp.Or(f.ended, ended)
 		f.wait = f.wait || !g.closed && ended == "" && (g.starts || g.awaited[key])
 	}
+	f.leaves = len(keys) > 0 && g.leaves()
 	return f, g.opened
 }
 

@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// Budget bounds a session; 0 is any number. When it is spent, calls get a reply that says so, and nothing is sampled for it.
+// Budget bounds a session; 0 is any number, or time. When it is spent, calls get a reply that says so, and nothing is sampled for it.
 type Budget struct {
 	Calls  int
 	Tokens int // sampled
 	Until  time.Time
+	Time   time.Duration // from the first call on, where Until is not given
 }
 
 // spending is what a session has taken of its budget.
@@ -28,6 +29,9 @@ type spending struct {
 func (s *spending) grant(now time.Time) (why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.budget.Time > 0 && s.budget.Until.IsZero() {
+		s.budget.Until = now.Add(s.budget.Time)
+	}
 	b := s.budget
 	switch {
 	case b.Calls > 0 && s.granted >= b.Calls:

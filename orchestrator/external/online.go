@@ -31,8 +31,8 @@ type Online struct {
 	Patience time.Duration // for which a request for a task waits; 0: 20 s
 	// Begin begins a trajectory for a task that an agent brings, and returns its id; its Run follows. nil: agents bring none.
 	Begin func(ctx context.Context, task trajectory.Task) (id string, err error)
-	// Expects waits for the session with a key to open, where it goes on after a restart, and tells whether it is open. nil: none goes on.
-	Expects func(ctx context.Context, key string) bool
+	// Expects waits for the session with a key to open, where it goes on after a restart, and tells whether it is open, or may be later. nil: none goes on.
+	Expects func(ctx context.Context, key string) (open, later bool)
 
 	once  sync.Once
 	open  chan *waiting // trajectories that wait for an agent
@@ -244,13 +244,18 @@ func (o *Online) offer(w *waiting) {
 
 // result takes the end of an agent.
 func (o *Online) result(w http.ResponseWriter, r *http.Request) {
-	of, was, over := o.awaitBearer(r)
+	of, was, over, later := o.awaitBearer(r)
 	if of != nil && of.Hold != nil && !over {
 		_, holder := sessionkey.Split(keyOf(r))
 		if err := of.Hold(holder); err != nil {
 			refuse(w, http.StatusUnauthorized, err.Error())
 			return
 		}
+	}
+	if of == nil && later {
+		w.Header().Set("Retry-After", "1")
+		refuse(w, http.StatusServiceUnavailable, "the trajectory of this key does not go on yet; try again later")
+		return
 	}
 	if of == nil && !over {
 		refuse(w, http.StatusUnauthorized, "the key is not that of a trajectory that waits for its result; it may be over")
@@ -305,20 +310,21 @@ func (w *waiting) end(r result) bool {
 	return true
 }
 
-// awaitBearer is bearer, which waits for a trajectory that goes on after a restart, and is not there yet.
-func (o *Online) awaitBearer(r *http.Request) (of *waiting, was string, over bool) {
+// awaitBearer is bearer, which waits for a trajectory that goes on after a restart, and is not there yet. later: it may be there later.
+func (o *Online) awaitBearer(r *http.Request) (of *waiting, was string, over, later bool) {
 	late := time.Now().Add(o.Patience)
 	for {
 		if of, was, over = o.bearer(r); of != nil || over || o.Expects == nil || !time.Now().Before(late) {
-			return of, was, over
+			return of, was, over, false
 		}
-		if !o.Expects(r.Context(), keyOf(r)) {
-			return nil, "", false
+		open, later := o.Expects(r.Context(), keyOf(r))
+		if !open {
+			return nil, "", false, later
 		}
 		select {
 		case <-time.After(5 * time.Millisecond): // its session is open, and its runner is about to begin or to end
 		case <-r.Context().Done():
-			return nil, "", false
+			return nil, "", false, true
 		}
 	}
 }

@@ -73,6 +73,7 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 	o := gateway.SessionOptions{
 		Name: t.ID, Key: r.External.key(r.RunName, t.ID), Adopt: x.Adopt, Engine: r.RunName + "/" + p.root(), Tree: p.tree.branch(r.Engine), Budget: gateway.Budget{Calls: r.MaxTurns, Tokens: x.Tokens},
 		Sampling:   &r.Sampling,
+		MaxTotal:   r.MaxTotal,
 		Seed:       func(call int) uint64 { return p.requestSeed(r.Seed, call) },
 		Trajectory: t, Record: r.Record, Recovered: recovered,
 		Rewrite: func() {
@@ -81,7 +82,10 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 			}
 		},
 	}
-	if x.Time > 0 {
+	switch {
+	case x.Time > 0 && x.Adopt: // one that waits for its agent
+		o.Budget.Time = x.Time
+	case x.Time > 0:
 		o.Budget.Until = time.Now().Add(x.Time)
 	}
 	s, err := x.Gateway.Open(o)

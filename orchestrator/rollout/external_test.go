@@ -16,6 +16,7 @@ import (
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/gateway"
+	"github.com/agentfly/agentfly/internal/sessionkey"
 	"github.com/agentfly/agentfly/orchestrator/external"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
@@ -25,15 +26,19 @@ import (
 )
 
 // guests gives a sampler agents that are programs of their own.
-func guests(t testing.TB, r *rollout.Sampler, runner external.Runner) *gateway.Gateway {
+func guests(t testing.TB, r *rollout.Sampler, runner external.Runner, set ...func(*gateway.Options)) *gateway.Gateway {
 	t.Helper()
 	renderer := rollouttest.Renderer(t, rollouttest.ChatML)
-	g, err := gateway.New(gateway.Options{
+	o := gateway.Options{
 		Engine: r.Engine, Renderer: renderer, Decode: rollouttest.Decode, Model: "policy", MaxTotal: r.MaxTotal, Sampling: r.Sampling,
 		Format: func(specs []tools.Spec) (agents.Format, error) {
 			return agents.NewFormat("hermes", specs, agents.FormatOptions{})
 		},
-	})
+	}
+	for _, f := range set {
+		f(&o)
+	}
+	g, err := gateway.New(o)
 	require.NoError(t, err)
 	t.Cleanup(g.Close)
 	r.External = &rollout.External{Gateway: g, Runner: runner, Secret: []byte("secret")}
@@ -92,11 +97,12 @@ func TestPlacesOfACommand(t *testing.T) {
 }
 
 // online is a run whose agents come for tasks, with its store in a folder: again where an earlier one ended.
-func online(t testing.TB, dir string) (r *rollout.Sampler, db *store.Store, url string) {
+func online(t testing.TB, dir string, set ...func(*gateway.Options)) (r *rollout.Sampler, db *store.Store, url string) {
 	t.Helper()
 	r = rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("said") })
 	online := &external.Online{Key: "run", Patience: time.Second}
-	g := guests(t, r, online)
+	g := guests(t, r, online, set...)
+	online.Expects = g.Expects
 	r.External.Adopt = true
 	mux := http.NewServeMux()
 	for path, handle := range online.Routes() {
@@ -182,6 +188,70 @@ func TestATaskHandedOutAgainHasOneAgent(t *testing.T) {
 			require.Len(t, got.Samples, 1)
 		})
 	}
+}
+
+// While an interrupted run ends, which may take a while, its agents are told to try again: their trajectories go on when it is resumed. One whose
+// trajectory is over is told so.
+func TestTheAgentsOfARunThatIsInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	places := []rollout.Place{
+		{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")},
+		{Phase: "train", Index: 1, Task: rollouttest.Task("q", "1+1?", "2")},
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	r, db, url := online(t, dir, func(o *gateway.Options) { o.Ending = func() bool { return ctx.Err() != nil } })
+	require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: "train", Size: 2, Task: places[0].Task}))
+	const body, result = `{"messages":[{"role":"user","content":"x"}]}`, `{"answer":"2"}`
+	ended := make(chan *trajectory.Trajectory, 1)
+	go func() { ended <- r.Sample(ctx, places[0]) }()
+	over := take(t, url)
+	status, text := post(t, url+"/v1/chat/completions", over.Key, body)
+	require.Equal(t, http.StatusOK, status, text)
+	status, text = post(t, url+"/agentfly/result", over.Key, result)
+	require.Equal(t, http.StatusOK, status, text)
+	<-ended
+	go func() { ended <- r.Sample(ctx, places[1]) }()
+	task := take(t, url)
+	status, text = post(t, url+"/v1/chat/completions", task.Key, body)
+	require.Equal(t, http.StatusOK, status, text)
+	interrupt()
+	<-ended
+	for path, body := range map[string]string{"/v1/chat/completions": body, "/agentfly/reward": `{"reward":1}`, "/agentfly/result": result} {
+		status, text = post(t, url+path, task.Key, body)
+		require.Equal(t, http.StatusServiceUnavailable, status, "%s: %s", path, text)
+		require.Contains(t, text, "try again later")
+	}
+	status, text = post(t, url+"/v1/chat/completions", over.Key, body)
+	require.Equal(t, http.StatusUnauthorized, status, text)
+	require.NoError(t, db.Close())
+
+	r, db, url = online(t, dir)
+	log, err := db.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return log.Outstanding[0].Partial[1], false }
+	r.AwaitAgents(places[1].ID())
+	go func() { ended <- r.Sample(t.Context(), places[1]) }()
+	status, text = post(t, url+"/agentfly/result", task.Key, result)
+	require.Equal(t, http.StatusOK, status, text)
+	got := <-ended
+	require.Empty(t, got.Err)
+	require.Len(t, got.Turns, 1)
+}
+
+// The result of an agent whose trajectory goes on too late is no result of one that is over: it may be posted again.
+func TestAResultBeforeItsTrajectoryGoesOn(t *testing.T) {
+	r, _, url := online(t, t.TempDir())
+	r.AwaitAgents("train-0-0-0")
+	key := sessionkey.ForHolder(sessionkey.Of([]byte("secret"), r.RunName+"/train-0-0-0"), "holder")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	open, later := r.External.Gateway.Expects(ctx, key)
+	require.False(t, open)
+	require.True(t, later)
+	open, later = r.External.Gateway.Expects(t.Context(), "sk-agentfly-another")
+	require.False(t, open || later)
+	status, text := post(t, url+"/agentfly/result", "sk-agentfly-another", `{}`)
+	require.Equal(t, http.StatusUnauthorized, status, text)
 }
 
 // A task that its agent of before goes on with is offered to nobody else.
@@ -290,6 +360,37 @@ func TestTheTimeOfAnAgentOfAUser(t *testing.T) {
 	got := <-ended
 	require.Empty(t, got.Err)
 	require.NotEmpty(t, got.Turns)
+}
+
+// While a task waits for its agent, no time of the agent passes.
+func TestTheTimeOfAnAgentBeginsWithIt(t *testing.T) {
+	r, db, url := online(t, t.TempDir())
+	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
+	require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: "train", Size: 1, Task: place.Task}))
+	r.External.Time = time.Second
+	ended := make(chan *trajectory.Trajectory, 1)
+	go func() { ended <- r.Sample(t.Context(), place) }()
+	time.Sleep(1100 * time.Millisecond)
+	task := take(t, url)
+	status, body := post(t, url+"/v1/chat/completions", task.Key, `{"messages":[{"role":"user","content":"x"}]}`)
+	require.Equal(t, http.StatusOK, status, body)
+	require.Contains(t, body, "said")
+	status, body = post(t, url+"/agentfly/result", task.Key, `{"answer":"2"}`)
+	require.Equal(t, http.StatusOK, status, body)
+	require.Empty(t, (<-ended).Err)
+}
+
+// A sample ends where the run's others do, also where that is known only after its gateway is there: at the context of a teacher.
+func TestTheContextOfAnAgentIsTheRuns(t *testing.T) {
+	r, db, url := online(t, t.TempDir())
+	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
+	require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: "train", Size: 1, Task: place.Task}))
+	r.MaxTotal = 30
+	go func() { r.Sample(t.Context(), place) }()
+	task := take(t, url)
+	status, body := post(t, url+"/v1/chat/completions", task.Key, `{"messages":[{"role":"user","content":"This conversation is longer than that."}]}`)
+	require.Equal(t, http.StatusBadRequest, status, body)
+	require.Contains(t, body, "maximum context length is 30 tokens")
 }
 
 // post sends a body with a key.

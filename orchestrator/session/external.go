@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -58,6 +59,7 @@ func gatewayOf(j *job.Job, s *rollout.Sampler, formats *agents.Registry) gateway
 
 // openGuests opens the gateway of a job whose agents are programs of their own. hold: it answers nobody before Answer. box opens the job's sandbox.
 func openGuests(ctx context.Context, j *job.Job, o gateway.Options, box func(context.Context) (*sandbox.Sandbox, error), hold bool) (*Guests, error) {
+	o.Ending = func() bool { return ctx.Err() != nil }
 	made, err := gateway.New(o)
 	if err != nil {
 		return nil, err
@@ -138,13 +140,14 @@ func (g *Guests) Answer() {
 }
 
 // withRoutes answers some routes beside the gateway's.
-func withRoutes(made *gateway.Gateway, routes map[string]http.HandlerFunc) http.Handler {
-	mux := http.NewServeMux()
-	for path, handle := range routes {
-		mux.Handle("POST "+path, handle)
-	}
-	mux.Handle("/", made)
-	return mux
+func withRoutes(made http.Handler, routes map[string]http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // as the gateway reads paths; a ServeMux redirects some, which not every client follows
+		if handle := routes[path.Clean("/"+r.URL.Path)]; handle != nil && r.Method == http.MethodPost {
+			handle(w, r)
+			return
+		}
+		made.ServeHTTP(w, r)
+	})
 }
 
 // address is where agents of this machine reach a listener.

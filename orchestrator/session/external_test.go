@@ -1,8 +1,13 @@
 package session
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,5 +40,26 @@ func TestKeysOfARunThatGoesOn(t *testing.T) {
 				require.NotEqual(t, before, after)
 			}
 		})
+	}
+}
+
+// The routes of agents that come for tasks change nothing for the gateway beside them: a path with a slash too many, as clients make of a base URL that
+// ends with one, is answered and not sent elsewhere.
+func TestRoutesBesideTheGateway(t *testing.T) {
+	say := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, text+" "+r.Method+" "+r.URL.Path)
+		}
+	}
+	h := withRoutes(say("gateway"), map[string]http.HandlerFunc{"/agentfly/task": say("task")})
+	for request, want := range map[string]string{
+		"POST /agentfly/task": "task POST /agentfly/task", "POST //agentfly/task": "task POST //agentfly/task", "GET /agentfly/task": "gateway GET /agentfly/task",
+		"POST /v1/chat/completions": "gateway POST /v1/chat/completions", "POST //v1/chat/completions": "gateway POST //v1/chat/completions",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, &http.Request{Method: method, URL: &url.URL{Path: path}, Host: "h"})
+		require.Equal(t, http.StatusOK, w.Code, request)
+		require.Equal(t, want, w.Body.String())
 	}
 }
