@@ -70,6 +70,9 @@ func (e *bound) Step(ctx context.Context, a Action) (Result, error) {
 	if err != nil {
 		return r, err
 	}
+	if err := failed(r); err != nil {
+		return r, err
+	}
 	if r.Observation, err = e.rules.accept(r.Observation); err != nil {
 		return r, fmt.Errorf("a step: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // raw is a websocket as any client may have one.
@@ -184,6 +185,9 @@ func TestEnvironmentsThatFail(t *testing.T) {
 		},
 		"info is no JSON": func(context.Context, *world, environments.Action) (environments.Result, error) {
 			return environments.Result{Info: map[string]any{"x": func() {}}}, nil
+		},
+		"the failure is the infrastructure's": func(context.Context, *world, environments.Action) (environments.Result, error) {
+			return environments.Result{Observation: environments.Text("the lights are out"), Failure: trajectory.FailureInfrastructure}, nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
