@@ -23,6 +23,7 @@ from agentfly_hints import Unsupported, add_default, convert, encode, hints_of, 
 
 MOST_INFO = 16 << 10  # characters of one entry of info
 MOST_CHOICES = 1000  # of a space whose actions are listed
+MOST_NUMBER = 10**300  # of an entry of info: who reads it has floats
 
 
 class Refused(Exception):
@@ -196,8 +197,19 @@ class Observations:
         return self.cut(text[: self.most], self.most) + "\n[%s left out]" % left
 
 
-def clean(v, depth=0):
-    """What JSON can hold, of info: numbers that are not finite as null, objects by what they hold."""
+class TooMuch(Exception):
+    """A value holds more values than are kept, or itself."""
+
+
+def clean(v, depth=0, left=None):
+    """What JSON can hold: numbers that are not finite as null, objects by what they hold. left has the number of values that are still kept, of
+    info; None: any."""
+    if left is not None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise TooMuch
+        if isinstance(v, int) and not -MOST_NUMBER < v < MOST_NUMBER:
+            return "[a number of more than 300 digits]"
     if v is None or isinstance(v, (bool, int, str)):
         return v
     if isinstance(v, float):
@@ -205,20 +217,20 @@ def clean(v, depth=0):
     if depth > 20:
         return None
     if isinstance(v, dict):
-        return {str(k): clean(x, depth + 1) for k, x in v.items()}
+        return {str(k): clean(x, depth + 1, left) for k, x in v.items()}
     if isinstance(v, (list, tuple)):
-        return [clean(x, depth + 1) for x in v]
+        return [clean(x, depth + 1, left) for x in v]
     if getattr(v, "size", 0).__class__ is int and getattr(v, "size", 0) > MOST_INFO:
         return "[%d values left out]" % v.size
     try:
         out = fields_of(v)
     except Exception:  # of any class
         out = str(v)
-    return clean(out, depth + 1) if type(out) is not type(v) else str(v)
+    return clean(out, depth + 1, left) if type(out) is not type(v) else str(v)
 
 
 def info_of(info):
-    """Info for the record: an entry that is too long is left out, and says so."""
+    """Info for the record: an entry that is too long, or that cannot be written, is left out, and says so."""
     if not isinstance(info, dict):
         return {}
     out = {}
@@ -226,7 +238,12 @@ def info_of(info):
         if isinstance(v, (str, bytes, list, tuple, dict)) and len(v) > MOST_INFO:
             out[str(key)] = "[%d left out]" % len(v)
             continue
-        v = clean(v)
+        try:
+            v = clean(v, left=[MOST_INFO])
+        except MemoryError:
+            raise
+        except Exception:  # of any class
+            v = "[a %s left out]" % type(v).__name__
         if not isinstance(v, (int, float, bool, type(None))):
             size = len(v) if isinstance(v, str) else len(json.dumps(v))
             if size > MOST_INFO:

@@ -200,6 +200,11 @@ class Nothing:
         pass
 
 
+class Mute:
+    def __repr__(self):
+        raise RuntimeError("it says nothing")
+
+
 class Bad:
     """Every kind of misbehaviour, by its action."""
 
@@ -220,6 +225,10 @@ class Bad:
             return "", "much", False, False, {}
         if action == "inf info":
             return "", 0, False, False, {"x": float("inf"), "huge": "y" * 1000000, "object": object}
+        if action == "odd info":
+            loop = {}
+            loop.update(a=loop, b=loop, c=loop)
+            return "", 0, False, False, {"number": 10**400, "longer": 10**5000, "inside": [10**400], "loop": loop, "mute": Mute(), "at": 3}
         if action == "huge":
             return "x" * 50_000_000, 0, False, False, {}
         if action == "huge dict":
