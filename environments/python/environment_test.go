@@ -339,6 +339,59 @@ func TestMisbehaviour(t *testing.T) {
 	})
 }
 
+// What the agent writes that no action can be made of is its own failure, whatever the class raises then.
+func TestActionsThatAreNone(t *testing.T) {
+	t.Parallel()
+	_, e := world(t, "Bytes", nil)
+	_, err := e.Reset(t.Context(), begin(0, nil))
+	require.NoError(t, err)
+	require.Equal(t, environments.Text("did (1, 255)"), step(t, e, "[1, 255]").Observation)
+	for _, action := range []string{"[1, 256]", "[-1, 0]", "[1]", "{}", "[1, 1e999]", `["a", 1]`, "null"} {
+		require.Equal(t, trajectory.FailurePolicy, step(t, e, action).Failure, action)
+	}
+	_, e = world(t, "Small", nil)
+	_, err = e.Reset(t.Context(), begin(0, nil))
+	require.NoError(t, err)
+	r, err := e.Step(t.Context(), environments.Action{Name: "act", Arguments: json.RawMessage(`{"n": 12}`)})
+	require.NoError(t, err)
+	require.Equal(t, trajectory.FailurePolicy, r.Failure)
+	require.Equal(t, environments.Text("The action is wrong: AssertionError: n is 0 to 9"), r.Observation)
+}
+
+// A method that takes other arguments is the class's own and no power.
+func TestMethodsThatAreNoPowers(t *testing.T) {
+	t.Parallel()
+	_, e := world(t, "Board", nil)
+	_, err := e.Reset(t.Context(), begin(0, nil))
+	require.NoError(t, err)
+	_, stater := e.(environments.Stater)
+	_, scorer := e.(environments.Scorer)
+	_, chooser := e.(environments.Chooser)
+	require.Equal(t, [3]bool{}, [3]bool{stater, scorer, chooser})
+	require.NoError(t, e.(environments.Checker).Check(t.Context()))
+}
+
+// A state that would come back from JSON as something else is refused, with what to do.
+func TestStatesThatDoNotComeBack(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[string]string{
+		"numbers": "Visits: get_state gave a dict with the key 3, and of keys JSON keeps the text alone; write str(key), and read it so in set_state",
+		"nested":  "Visits: get_state gave a dict with the key None, and of keys JSON keeps the text alone; write str(key), and read it so in set_state",
+		"object":  "Visits: get_state gave a Discrete, which JSON does not hold; give numbers, texts, lists and dicts",
+		"plain":   "",
+	} {
+		_, e := world(t, "Visits", map[string]any{"kwargs": map[string]any{"state": state}})
+		_, err := e.Reset(t.Context(), begin(0, nil))
+		require.NoError(t, err)
+		_, err = e.(environments.Stater).State(t.Context())
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.EqualError(t, err, want)
+	}
+}
+
 // A step that never returns ends with its time, and its process with it.
 func TestHang(t *testing.T) {
 	t.Parallel()

@@ -419,6 +419,86 @@ class Pole:
         self.n = state
 
 
+class Bytes:
+    """A space of two bytes, which has no room for other numbers, as numpy's."""
+
+    class Tuple:
+        spaces = [Discrete(256), Discrete(256)]
+
+        def contains(self, value):
+            return len(value) == 2 and all(len(v.to_bytes(1, "big")) == 1 for v in value)
+
+    action_space = Tuple()
+
+    def reset(self, seed=None):
+        return "begin"
+
+    def step(self, action):
+        return "did %s" % (action,), 0.0, False, False, {}
+
+
+@dataclass
+class SmallAction:
+    n: int
+
+    def __post_init__(self):
+        assert 0 <= self.n < 10, "n is 0 to 9"
+
+
+class Small:
+    """OpenEnv's form, with an action that checks itself."""
+
+    def reset(self, seed=None):
+        return "begin"
+
+    def step(self, action: SmallAction):
+        return GuessObservation("did %d" % action.n, 0)
+
+
+class Board:
+    """A game whose methods of its own have the names of powers."""
+
+    def reset(self, seed=None):
+        return "begin"
+
+    def step(self, action):
+        return "on", 1.0, True, False, {}
+
+    def score(self, player):
+        return 3
+
+    def actions(self, player):
+        return []
+
+    def check(self, place):
+        return place
+
+    def get_state(self):
+        return 1
+
+    def set_state(self, rows, columns):
+        pass
+
+
+class Visits:
+    """Its state is what its argument says."""
+
+    def __init__(self, state):
+        self.state = {"numbers": {3: "a"}, "object": {"at": Discrete(3)}, "nested": [[{"x": {None: 1}}]], "plain": {"at": [1, {"2": None}], "b": True}}[state]
+
+    def reset(self, seed=None):
+        return "begin"
+
+    def step(self, action):
+        return "on", 0.0, False, False, {}
+
+    def get_state(self):
+        return self.state
+
+    def set_state(self, state):
+        self.state = state
+
+
 class Unseeded:
     def reset(self):
         return "begin"
