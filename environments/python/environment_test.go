@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/environments"
@@ -477,6 +478,39 @@ func TestTasks(t *testing.T) {
 	require.Equal(t, "seed-1073741826", eval[2].ID)
 	_, err = s.(environments.Tasker).Tasks("test", 3)
 	require.ErrorContains(t, err, `there is no split "test"`)
+}
+
+// A class that takes long for its tasks holds up no environment.
+func TestEnvironmentsBesideSlowTasks(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "go")
+	s := source(t, map[string]any{"class": worlds + ":Slow", "kwargs": map[string]any{"file": file}})
+	type tasks struct {
+		all []trajectory.Task
+		err error
+	}
+	asked := make(chan tasks, 1)
+	go func() {
+		all, err := s.(environments.Tasker).Tasks(environments.Train, 2)
+		asked <- tasks{all, err}
+	}()
+	require.Eventually(t, func() bool { _, err := os.Stat(file + ".asked"); return err == nil }, 20*time.Second, 10*time.Millisecond)
+	made := make(chan environments.Environment, 1)
+	go func() {
+		e, err := s.New(t.Context(), "test")
+		assert.NoError(t, err)
+		made <- e
+	}()
+	select {
+	case e := <-made:
+		require.NoError(t, e.Close())
+	case <-time.After(10 * time.Second):
+		t.Error("an environment waits for tasks")
+	}
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	got := <-asked
+	require.NoError(t, got.err)
+	require.Len(t, got.all, 2)
 }
 
 // Tools of a TRL class are no powers, whatever their names are; a state that cannot be set again is none either.

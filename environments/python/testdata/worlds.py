@@ -499,6 +499,25 @@ class Visits:
         self.state = state
 
 
+class Slow:
+    """Its tasks take a while, until the file is there."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def tasks(self, split, n):
+        open(self.file + ".asked", "w").close()
+        while not os.path.exists(self.file):
+            time.sleep(0.01)
+        return [{"id": "t%d" % i, "prompt": [], "fields": {}} for i in range(n)]
+
+    def reset(self):
+        return "begin"
+
+    def step(self, action):
+        return "on", 0.0, True, False, {}
+
+
 class Unseeded:
     def reset(self):
         return "begin"
