@@ -75,8 +75,8 @@ func (m *rules) acceptResult(r Result) (_ Result, err error) {
 	if math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0) {
 		return r, fmt.Errorf("the reward is %v, and a reward must be finite; mend the environment", r.Reward)
 	}
-	if r.Failure != "" && r.Failure != trajectory.FailurePolicy {
-		return r, fmt.Errorf("its result says that the failure is the %s's: %q", wording.Clip(string(r.Failure), 40), short(r.Observation))
+	if err := failed(r); err != nil {
+		return r, err
 	}
 	if r.Observation, err = m.accept(r.Observation); err != nil {
 		return r, err
@@ -96,6 +96,14 @@ func (m *rules) acceptResult(r Result) (_ Result, err error) {
 		m.noteOnce("info", "the info of a step cannot be recorded and is left out, there and wherever that happens again: "+oneLine(err.Error()))
 	}
 	return r, nil
+}
+
+// failed is the failure that a result tells, where that is not the policy's.
+func failed(r Result) error {
+	if r.Failure == "" || r.Failure == trajectory.FailurePolicy {
+		return nil
+	}
+	return fmt.Errorf("its result says that the failure is the %s's: %q", wording.Clip(string(r.Failure), 40), short(r.Observation))
 }
 
 // accept checks an observation, mends its text and leaves out what is too long. The parts are the caller's own afterwards.

@@ -9,10 +9,12 @@ import (
 
 // Bound is a source whose environments have the deadlines of o and its bound on observations, for a server that lends them itself: a Manager's
 // environments without its pool and episodes. Of the optional powers they have Scorer alone. Where a call does not return in time it is left behind
-// with an error; the environment must be closed then. The source stays its owner's to close.
+// with an error; the environment must be closed then. What an earlier process of o's Owner left behind is swept first, as Open does. The source stays
+// its owner's to close.
 func Bound(s Source, o Options) Source {
 	r := newRules(o)
 	r.spec = s.Spec()
+	r.sweep(s)
 	return &boundSource{Source: s, rules: r}
 }
 
@@ -68,6 +70,9 @@ func (e *bound) Reset(ctx context.Context, s Start) (Observation, error) {
 func (e *bound) Step(ctx context.Context, a Action) (Result, error) {
 	r, err := ask(ctx, e.mem, e.rules.o.StepTimeout, AskedStep, func(ctx context.Context) (Result, error) { return e.mem.env.Step(ctx, a) })
 	if err != nil {
+		return r, err
+	}
+	if err := failed(r); err != nil {
 		return r, err
 	}
 	if r.Observation, err = e.rules.accept(r.Observation); err != nil {

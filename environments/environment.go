@@ -63,6 +63,9 @@ func Succeeded(r Result) bool {
 			return won
 		case float64:
 			return won == 1
+		case json.Number:
+			n, err := won.Float64()
+			return err == nil && n == 1
 		}
 	}
 	return false

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -114,7 +113,7 @@ func Open(s Source, pools *pool.Set, o Options) (_ *Manager, err error) {
 	if m.rules.tools, err = schemas(m.rules.spec.Actions()); err != nil {
 		return nil, err
 	}
-	m.sweep()
+	m.rules.sweep(s)
 	if err := m.openPool(pools); err != nil {
 		return nil, err
 	}
@@ -168,23 +167,6 @@ func schemas(actions []tools.Spec) (map[string]*tools.Schema, error) {
 		all[t.Name] = s
 	}
 	return all, nil
-}
-
-// sweep removes what an earlier process of this owner left behind. That it could not does not keep the run from starting.
-func (m *Manager) sweep() {
-	s, ok := m.source.(Sweeper)
-	if !ok {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), sweepTime)
-	defer cancel()
-	removed, err := panics.Value("its sweep", func() ([]string, error) { return s.Sweep(ctx, m.rules.o.Owner) })
-	if len(removed) > 0 {
-		m.rules.note(fmt.Sprintf("removed what an earlier start left behind: %s", oneLine(strings.Join(removed, ", "))))
-	}
-	if err != nil {
-		m.rules.note(fmt.Sprintf("what an earlier start left behind cannot be removed: %s", oneLine(err.Error())))
-	}
 }
 
 // make is the pool's.

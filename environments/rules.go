@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 
+	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/internal/pool"
 	"github.com/agentfly/agentfly/tools"
 )
@@ -53,6 +55,23 @@ func (m *rules) noteOnce(about, text string) {
 	m.mu.Unlock()
 	if !known {
 		m.note(text)
+	}
+}
+
+// sweep removes what an earlier process of this owner left behind. That it could not keeps nobody from starting.
+func (m *rules) sweep(from Source) {
+	s, ok := from.(Sweeper)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), sweepTime)
+	defer cancel()
+	removed, err := panics.Value("its sweep", func() ([]string, error) { return s.Sweep(ctx, m.o.Owner) })
+	if len(removed) > 0 {
+		m.note(fmt.Sprintf("removed what an earlier start left behind: %s", oneLine(strings.Join(removed, ", "))))
+	}
+	if err != nil {
+		m.note(fmt.Sprintf("what an earlier start left behind cannot be removed: %s", oneLine(err.Error())))
 	}
 }
 

@@ -5,6 +5,7 @@ that the class itself takes is measured in it, so that the other side knows what
 """
 
 import dataclasses
+import enum
 import importlib
 import inspect
 import json
@@ -22,6 +23,7 @@ from agentfly_files import execute, last_line, load_error, show
 from agentfly_hints import Unsupported, add_default, convert, encode, hints_of, optional, plain, schema_of
 
 MOST_INFO = 16 << 10  # characters of one entry of info
+MOST_NUMBER = 10**300  # of an entry of info: who reads it has floats
 MOST_CHOICES = 1000  # of a space whose actions are listed
 
 
@@ -196,8 +198,19 @@ class Observations:
         return self.cut(text[: self.most], self.most) + "\n[%s left out]" % left
 
 
-def clean(v, depth=0):
-    """What JSON can hold, of info: numbers that are not finite as null, objects by what they hold."""
+class TooMuch(Exception):
+    """A value holds more values than are kept, or itself."""
+
+
+def clean(v, depth=0, left=None):
+    """What JSON can hold: numbers that are not finite as null, objects by what they hold. left has the number of values that are still kept, of
+    info; None: any."""
+    if left is not None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise TooMuch
+        if isinstance(v, int) and not -MOST_NUMBER < v < MOST_NUMBER:
+            return "[a number of more than 300 digits]"
     if v is None or isinstance(v, (bool, int, str)):
         return v
     if isinstance(v, float):
@@ -205,20 +218,20 @@ def clean(v, depth=0):
     if depth > 20:
         return None
     if isinstance(v, dict):
-        return {str(k): clean(x, depth + 1) for k, x in v.items()}
+        return {str(k): clean(x, depth + 1, left) for k, x in v.items()}
     if isinstance(v, (list, tuple)):
-        return [clean(x, depth + 1) for x in v]
+        return [clean(x, depth + 1, left) for x in v]
     if getattr(v, "size", 0).__class__ is int and getattr(v, "size", 0) > MOST_INFO:
         return "[%d values left out]" % v.size
     try:
         out = fields_of(v)
     except Exception:  # of any class
         out = str(v)
-    return clean(out, depth + 1) if type(out) is not type(v) else str(v)
+    return clean(out, depth + 1, left) if type(out) is not type(v) else str(v)
 
 
 def info_of(info):
-    """Info for the record: an entry that is too long is left out, and says so."""
+    """Info for the record: an entry that is too long, or that cannot be written, is left out, and says so."""
     if not isinstance(info, dict):
         return {}
     out = {}
@@ -226,13 +239,35 @@ def info_of(info):
         if isinstance(v, (str, bytes, list, tuple, dict)) and len(v) > MOST_INFO:
             out[str(key)] = "[%d left out]" % len(v)
             continue
-        v = clean(v)
+        try:
+            v = clean(v, left=[MOST_INFO])
+        except MemoryError:
+            raise
+        except Exception:  # of any class
+            v = "[a %s left out]" % type(v).__name__
         if not isinstance(v, (int, float, bool, type(None))):
             size = len(v) if isinstance(v, str) else len(json.dumps(v))
             if size > MOST_INFO:
                 v = "[%d characters left out]" % size
         out[str(key)] = v
     return out
+
+
+def kept(state):
+    """The state, where JSON gives it back: numpy's arrays as lists, but no key and no object as its text."""
+    if isinstance(state, dict):
+        for key in state:
+            if not isinstance(key, str):
+                raise Refused("get_state gave a dict with the key %r, and of keys JSON keeps the text alone; write str(key), and read it so in set_state" % (key,))
+        return {key: kept(v) for key, v in state.items()}
+    if isinstance(state, (list, tuple)):
+        return [v if type(v) in (int, float, str, bool) else kept(v) for v in state]
+    if state is None or isinstance(state, (int, float, str)):
+        return state
+    out = fields_of(state)
+    if type(out) is str and not isinstance(state, enum.Enum):
+        raise Refused("get_state gave a %s, which JSON does not hold; give numbers, texts, lists and dicts" % type(state).__name__)
+    return kept(out)
 
 
 # Actions.
@@ -281,7 +316,7 @@ class Actions:
         if self.kind not in (None, "Text", "Discrete"):
             try:
                 return self.build(json.loads(word))
-            except (ValueError, TypeError, KeyError, RecursionError):
+            except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
                 pass
         shown = word if len(word) <= 100 else word[:100] + "…"
         raise Impossible('There is no action "%s"; actions are %s.' % (shown, self.possible()))
@@ -472,9 +507,18 @@ class Adapter:
             raise Refused("the environment has no tool %s; it takes texts" % action["name"])
         return self.actions.read(action.get("text") or "")
 
-    def offers(self, method):
-        """Tells whether the class has a method of that name, which is a power."""
-        return callable(getattr(self.env, method, None)) and method not in [t["name"] for t in self.tools()]
+    def offers(self, method, *arguments):
+        """Tells whether the class has a method of that name that takes the arguments, which is a power. One that takes others is the class's own."""
+        f = getattr(self.env, method, None)
+        if not callable(f) or method in [t["name"] for t in self.tools()]:
+            return False
+        try:
+            inspect.signature(f).bind(*arguments)
+        except TypeError:
+            return False
+        except ValueError:  # it does not say what it takes
+            pass
+        return True
 
     def choices(self):
         if self.offers("actions"):
@@ -656,7 +700,7 @@ class TRL(Adapter):
     def tools(self):
         return [declared(n, m, self.hints[n]) for n, m in self.methods.items()]
 
-    def offers(self, method):
+    def offers(self, method, *arguments):
         return False  # its public methods are tools
 
     def reset(self, seed, fields, prompt):
@@ -772,7 +816,9 @@ class OpenEnv(Adapter):
             else:
                 inspect.signature(self.action).bind(**given)
                 value = convert(self.action, given)
-        except (TypeError, ValueError) as e:
+        except MemoryError:
+            raise
+        except Exception as e:  # whatever its checks raise
             raise Impossible("The action is wrong: %s" % short_validation(e))
         out = self.call(self.env.step, value)
         metadata = getattr(out, "metadata", None) or {}
@@ -1087,8 +1133,14 @@ class Server:
         self.adapter = open_environment(a)
         self.observations = Observations(a)
         env = self.adapter.env
-        for power, methods in (("score", ["score"]), ("solution", ["solution"]), ("tasks", ["tasks"]), ("state", ["get_state", "set_state"])):
-            if all(map(self.adapter.offers, methods)):
+        offers = self.adapter.offers
+        for power, has in (
+            ("score", offers("score")),
+            ("solution", offers("solution")),
+            ("tasks", offers("tasks", "train", 1)),
+            ("state", offers("get_state") and offers("set_state", {})),
+        ):
+            if has:
                 self.powers.append(power)
         if self.adapter.offers("actions") or self.adapter.actions.choices({}) is not None:
             self.powers.append("actions")
@@ -1155,7 +1207,7 @@ class Server:
         return encode([str(v) for v in out])
 
     def env_state(self, a):
-        return encode({"steps": self.steps, "total": self.total, "state": self.adapter.call(self.adapter.env.get_state)})
+        return encode({"steps": self.steps, "total": self.total, "state": kept(self.adapter.call(self.adapter.env.get_state))})
 
     def env_restore(self, a):
         self.adapter.call(self.adapter.env.set_state, a["state"]["state"])

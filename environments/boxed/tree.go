@@ -1,6 +1,8 @@
 package boxed
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,12 +21,12 @@ const (
 )
 
 // Copy copies a file or a tree of the host into a folder under a path of that folder, with the rights to run. Links are copied as they are where
-// they stay in the tree, and refused else; special files are refused.
-func Copy(from string, to *os.Root, name string) error {
+// they stay in the tree, and refused else; special files are refused. It ends with ctx, between two files.
+func Copy(ctx context.Context, from string, to *os.Root, name string) error {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	count, bytes := 0, int64(0)
 	return filepath.WalkDir(from, func(at string, d fs.DirEntry, err error) error {
-		if err != nil {
+		if err := cmp.Or(err, ctx.Err()); err != nil {
 			return err
 		}
 		rel, err := filepath.Rel(from, at)

@@ -47,7 +47,7 @@ func (e *environment) Reset(ctx context.Context, s environments.Start) (environm
 	if err != nil {
 		return nil, err
 	}
-	m, err := e.source.copy(t, i.machine)
+	m, err := e.source.copy(ctx, t, i.machine)
 	if err != nil {
 		return nil, err
 	}

@@ -133,6 +133,26 @@ func TestConformance(t *testing.T) {
 }
 
 // The scripted solver, each task's own solve.sh, reaches full reward on 100 tasks; those of two splits are all tasks.
+// An episode that nobody waits for any longer makes no folders: the environment may be closed meanwhile.
+func TestResetThatWasGivenUp(t *testing.T) {
+	bubblewrap(t)
+	dir := write(t, t.TempDir(), "a", map[string]string{"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app\nCOPY data data\n", "environment/data/x": "x"})
+	s, err := open(t, map[string]any{"path": dir})
+	require.NoError(t, err)
+	e, err := s.New(t.Context(), "test")
+	require.NoError(t, err)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = e.Reset(over, start("a"))
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorAs(t, err, new(*environments.TaskError), "it is no fault of the task")
+	require.Nil(t, e.(*environment).machine)
+	_, err = e.Reset(t.Context(), start("a"))
+	require.NoError(t, err)
+	require.NoError(t, e.Close())
+	require.NoError(t, s.Close())
+}
+
 func TestSolutions(t *testing.T) {
 	bubblewrap(t)
 	s, err := open(t, map[string]any{"path": sums(t, 100)})

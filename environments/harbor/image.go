@@ -1,6 +1,7 @@
 package harbor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,7 +146,9 @@ func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 		}
 		for _, from := range step.copies {
 			folder, name := m.place(step.to)
-			if err := boxed.Copy(from, folder.Root(), name); err != nil {
+			if err := boxed.Copy(ctx, from, folder.Root(), name); ctx.Err() != nil {
+				return nil, ctx.Err()
+			} else if err != nil {
 				return nil, environments.WrongTask("%v", refusal(step.line, step.text, err.Error()))
 			}
 			if info, err := os.Stat(from); err == nil && step.execute && !info.IsDir() {
@@ -185,18 +188,18 @@ func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 }
 
 // copy makes a machine with the files of another one.
-func (s *source) copy(t *task, from *machine) (*machine, error) {
+func (s *source) copy(ctx context.Context, t *task, from *machine) (*machine, error) {
 	m, err := s.newMachine(t)
 	if err != nil {
 		return nil, err
 	}
 	for top, f := range m.all {
-		if err := boxed.Copy(filepath.Clean(from.all[top].Dir()), f.Root(), "."); err != nil {
+		if err := boxed.Copy(ctx, filepath.Clean(from.all[top].Dir()), f.Root(), "."); err != nil && ctx.Err() == nil {
 			m.close()
 			return nil, environments.WrongTask("its files: %v", err)
 		}
 	}
-	if err := m.own(); err != nil {
+	if err := cmp.Or(m.own(), ctx.Err()); err != nil { // nobody takes what ctx ended
 		m.close()
 		return nil, err
 	}

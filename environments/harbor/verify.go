@@ -40,7 +40,7 @@ func (s *source) judge(ctx context.Context, t *task, i *image, m *machine) (*ver
 	i.control.Lock()
 	defer i.control.Unlock()
 	if i.judged == nil {
-		untouched, err := s.copy(t, i.machine)
+		untouched, err := s.copy(ctx, t, i.machine)
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +68,7 @@ func (s *source) verify(ctx context.Context, t *task, m *machine) (*verdict, err
 		return nil, err
 	}
 	defer logs.Close()
-	if err := boxed.Copy(filepath.Join(t.dir, "tests"), tests.Root(), "."); err != nil {
+	if err := boxed.Copy(ctx, filepath.Join(t.dir, "tests"), tests.Root(), "."); err != nil {
 		return nil, err
 	}
 	script, err := boxed.Read(tests.Root(), "test.sh", mostText)

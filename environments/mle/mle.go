@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/environments/boxed"
@@ -55,12 +56,16 @@ func New(ctx context.Context, r *resources.Resources, params map[string]any) (en
 	if err != nil {
 		return nil, err
 	}
-	return &source{p, folders}, nil
+	return &source{params: p, folders: folders, python: "python3"}, nil
 }
 
 type source struct {
 	params  Params
 	folders *boxed.Folders
+	python  string // the program that runs the agent's code
+
+	mu  sync.Mutex
+	ran bool // the program ran once
 }
 
 var (
@@ -91,8 +96,37 @@ func (s *source) Spec() environments.Spec {
 	return environments.Spec{Tools: specs(), Instructions: instructions, Deterministic: true}
 }
 
-func (s *source) New(context.Context, string) (environments.Environment, error) {
+func (s *source) New(ctx context.Context, _ string) (environments.Environment, error) {
+	if err := s.try(ctx); err != nil {
+		return nil, err
+	}
 	return &environment{source: s}, nil
+}
+
+// try runs the program that runs the agent's code: where it does not, no agent is to blame.
+func (s *source) try(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ran {
+		return nil
+	}
+	f, err := s.folders.New()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	f.Base.Limits = s.params.Sandbox()
+	p := f.Base
+	p.Args = []string{s.python, "-c", "pass"}
+	r, err := f.Run(ctx, p)
+	if err != nil {
+		return err
+	}
+	if s.ran = r.Exit == 0; !s.ran {
+		said := wording.Clip(strings.Join(strings.Fields(f.Said(r, p.Limits.Wall)), " "), 200)
+		return fmt.Errorf("%s does not run in the sandbox (%s); install it: apt-get install python3", s.python, said)
+	}
+	return nil
 }
 
 func (s *source) Close() error { return s.folders.Close() }
@@ -260,7 +294,7 @@ func (e *environment) run(ctx context.Context, code string, score bool) (environ
 		return boxed.Refuse("submission.csv cannot be removed; reset the folder"), nil
 	}
 	p := e.folder.Base
-	p.Args, p.Stdin = []string{"python3", "-s", "-B", "-c", start}, []byte(code)
+	p.Args, p.Stdin = []string{e.source.python, "-s", "-B", "-c", start}, []byte(code)
 	limit := boxed.Within(ctx, p.Limits.Wall)
 	p.Limits.Wall = limit
 	out, err := e.folder.Run(ctx, p)

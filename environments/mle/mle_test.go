@@ -81,6 +81,19 @@ func execute(t testing.TB, e *environment, code string) environments.Result {
 
 func said(r environments.Result) string { return environments.TextOf(r.Observation) }
 
+// A Python that does not run is no agent's failed code.
+func TestPythonThatIsMissing(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind string) {
+		s := open(t, kind, nil)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		s.(*source).python = "no-such-python"
+		_, err := s.New(t.Context(), "test")
+		require.ErrorContains(t, err, "no-such-python does not run in the sandbox (")
+		require.ErrorContains(t, err, "install it: apt-get install python3")
+		require.NotContains(t, err.Error(), "\n")
+	})
+}
+
 func TestConformance(t *testing.T) {
 	environmenttest.Run(t, environmenttest.Case{
 		Source: func(t testing.TB) environments.Source { return open(t, sandbox.Auto, nil) },

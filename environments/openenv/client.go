@@ -398,7 +398,7 @@ func (e *environment) Check(context.Context) error {
 // Call implements environments.Caller. The one method is state, the server's own record of the episode.
 func (e *environment) Call(ctx context.Context, method string, _ json.RawMessage) (json.RawMessage, error) {
 	if method != "state" {
-		return nil, fmt.Errorf("an OpenEnv environment answers the method state alone, not %q", clip(method))
+		return nil, &environments.CallError{Text: fmt.Sprintf("an OpenEnv environment answers the method state alone, not %q", clip(method))}
 	}
 	answer, err := e.ask(ctx, message{Type: "state"}, "state")
 	return answer.Data, err

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/internal/pool"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -99,6 +100,34 @@ func TestPolicyFailures(t *testing.T) {
 	require.Contains(t, r.Observation[0].Text, `the argument "digit" must be an integer`)
 	_, err = e.Step(t.Context(), environments.Action{Name: "nope"})
 	require.ErrorContains(t, err, `no tool "nope"`)
+}
+
+// A method that the environment does not have is the caller's mistake, and the episode goes on.
+func TestCallOfAnUnknownMethod(t *testing.T) {
+	_, url := serve(t, &worlds{}, ServerOptions{})
+	m, err := environments.Open(client(t, map[string]any{"hosts": []any{url}}), nil, environments.Options{Kind: "openenv"})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	e, err := m.Begin(t.Context(), pool.Owner{Name: "a"}, start(1, nil))
+	require.NoError(t, err)
+	defer e.End()
+	_, _, err = e.Call(t.Context(), "legal_moves", nil)
+	wrong := (*environments.CallError)(nil)
+	require.ErrorAs(t, err, &wrong)
+	require.ErrorContains(t, err, `the method state alone, not "legal_moves"`)
+	_, err = e.Step(t.Context(), environments.Action{Text: "x"})
+	require.NoError(t, err)
+	require.Empty(t, m.Stats().Failures)
+}
+
+// Metadata say that the goal is reached with a boolean or with a number.
+func TestSuccessOfMetadata(t *testing.T) {
+	for said, want := range map[string]bool{`"success": true`: true, `"won": 1`: true, `"solved": 1.0`: true, `"is_success": 0`: false, `"success": false`: false, `"success": 2`: false} {
+		o := observed{Observation: json.RawMessage(`{"text":"x"}`), Done: true, Metadata: json.RawMessage("{" + said + "}")}
+		r, err := new(source).result(o)
+		require.NoError(t, err)
+		require.Equal(t, want, r.Success, said)
+	}
 }
 
 // The score of a whole episode is the sum of the rewards that a client sees.

@@ -8,6 +8,9 @@ import (
 	"github.com/agentfly/agentfly/tools"
 )
 
+// owner labels what the environments of servers leave outside of this process.
+const owner = "openenv"
+
 // offer is what a server has for its clients: a source's environments, with deadlines, and the tools of these.
 type offer struct {
 	name  string
@@ -19,7 +22,7 @@ type offer struct {
 
 func newOffer(s environments.Source, o ServerOptions) (*offer, error) {
 	out := &offer{name: o.Name, spec: s.Spec(), calls: map[string]*tools.Schema{}, note: o.Note}
-	out.bound = environments.Bound(s, environments.Options{Kind: o.Name, ResetTimeout: o.Reset, StepTimeout: o.Step, MaxText: o.MaxText})
+	out.bound = environments.Bound(s, environments.Options{Kind: o.Name, Owner: owner, Note: o.Note, ResetTimeout: o.Reset, StepTimeout: o.Step, MaxText: o.MaxText})
 	for _, t := range out.spec.Tools {
 		schema, err := tools.ParseSchema(t.Parameters)
 		if err != nil {

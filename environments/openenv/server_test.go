@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // raw is a websocket as any client may have one.
@@ -185,6 +186,9 @@ func TestEnvironmentsThatFail(t *testing.T) {
 		"info is no JSON": func(context.Context, *world, environments.Action) (environments.Result, error) {
 			return environments.Result{Info: map[string]any{"x": func() {}}}, nil
 		},
+		"the failure is the infrastructure's": func(context.Context, *world, environments.Action) (environments.Result, error) {
+			return environments.Result{Observation: environments.Text("the lights are out"), Failure: trajectory.FailureInfrastructure}, nil
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &worlds{step: step}
@@ -206,6 +210,33 @@ func TestEnvironmentsThatFail(t *testing.T) {
 			require.Contains(t, notes[0], name)
 		})
 	}
+}
+
+// sweeping is a source whose environments can outlive this process.
+type sweeping struct {
+	worlds
+	owners []string // of what was made and swept
+}
+
+func (s *sweeping) New(ctx context.Context, owner string) (environments.Environment, error) {
+	s.owners = append(s.owners, owner)
+	return s.worlds.New(ctx, owner)
+}
+
+func (s *sweeping) Sweep(_ context.Context, owner string) ([]string, error) {
+	s.owners = append(s.owners, owner)
+	return []string{"container-7"}, nil
+}
+
+// What the environments of a server that was killed left behind is removed by the next start.
+func TestServerSweepsWhatAKilledOneLeft(t *testing.T) {
+	s, notes := &sweeping{}, []string{}
+	v, err := NewServer(s, ServerOptions{Name: "guess", Note: func(text string) { notes = append(notes, text) }})
+	require.NoError(t, err)
+	require.Equal(t, []string{"environment guess: removed what an earlier start left behind: container-7"}, notes)
+	connect(t, serveHandler(t, v)+"/ws").ask(`{"type": "reset", "data": {}}`)
+	require.Len(t, s.owners, 2)
+	require.Equal(t, s.owners[0], s.owners[1], "its environments have the label that is swept")
 }
 
 // An environment for one episode only is replaced at the second reset.

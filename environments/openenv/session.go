@@ -58,7 +58,7 @@ func (e *serverError) extra() any {
 // make makes the environment. The lock is held.
 func (s *session) make(ctx context.Context) (err error) {
 	s.played, s.begun = false, false
-	s.env, err = panics.Value("environment "+s.offer.name, func() (environments.Environment, error) { return s.offer.bound.New(ctx, "openenv") })
+	s.env, err = panics.Value("environment "+s.offer.name, func() (environments.Environment, error) { return s.offer.bound.New(ctx, owner) })
 	if err == nil && s.env == nil {
 		err = errors.New("the source made no environment")
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/environments"
@@ -320,6 +321,13 @@ func TestMisbehaviour(t *testing.T) {
 		r := step(t, e, "inf info")
 		require.Nil(t, r.Info["x"])
 		require.Equal(t, "[1000000 left out]", r.Info["huge"])
+		r = step(t, e, "odd info")
+		require.Equal(t, 3.0, r.Info["at"])
+		require.Equal(t, "[a number of more than 300 digits]", r.Info["number"])
+		require.Equal(t, "[a number of more than 300 digits]", r.Info["longer"])
+		require.Equal(t, []any{"[a number of more than 300 digits]"}, r.Info["inside"])
+		require.Contains(t, r.Info["loop"], "left out")
+		require.Equal(t, "[a Mute left out]", r.Info["mute"])
 		r = step(t, e, "huge")
 		require.Equal(t, strings.Repeat("x", 1000)+"\n[49999000 characters left out]", r.Observation[0].Text)
 		r = step(t, e, "huge dict")
@@ -330,6 +338,59 @@ func TestMisbehaviour(t *testing.T) {
 		require.Equal(t, environments.Text("closed"), step(t, e, "close").Observation)
 		require.Equal(t, environments.Text("half ? done"), step(t, e, "surrogate").Observation) // the protocol goes on
 	})
+}
+
+// What the agent writes that no action can be made of is its own failure, whatever the class raises then.
+func TestActionsThatAreNone(t *testing.T) {
+	t.Parallel()
+	_, e := world(t, "Bytes", nil)
+	_, err := e.Reset(t.Context(), begin(0, nil))
+	require.NoError(t, err)
+	require.Equal(t, environments.Text("did (1, 255)"), step(t, e, "[1, 255]").Observation)
+	for _, action := range []string{"[1, 256]", "[-1, 0]", "[1]", "{}", "[1, 1e999]", `["a", 1]`, "null"} {
+		require.Equal(t, trajectory.FailurePolicy, step(t, e, action).Failure, action)
+	}
+	_, e = world(t, "Small", nil)
+	_, err = e.Reset(t.Context(), begin(0, nil))
+	require.NoError(t, err)
+	r, err := e.Step(t.Context(), environments.Action{Name: "act", Arguments: json.RawMessage(`{"n": 12}`)})
+	require.NoError(t, err)
+	require.Equal(t, trajectory.FailurePolicy, r.Failure)
+	require.Equal(t, environments.Text("The action is wrong: AssertionError: n is 0 to 9"), r.Observation)
+}
+
+// A method that takes other arguments is the class's own and no power.
+func TestMethodsThatAreNoPowers(t *testing.T) {
+	t.Parallel()
+	_, e := world(t, "Board", nil)
+	_, err := e.Reset(t.Context(), begin(0, nil))
+	require.NoError(t, err)
+	_, stater := e.(environments.Stater)
+	_, scorer := e.(environments.Scorer)
+	_, chooser := e.(environments.Chooser)
+	require.Equal(t, [3]bool{}, [3]bool{stater, scorer, chooser})
+	require.NoError(t, e.(environments.Checker).Check(t.Context()))
+}
+
+// A state that would come back from JSON as something else is refused, with what to do.
+func TestStatesThatDoNotComeBack(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[string]string{
+		"numbers": "Visits: get_state gave a dict with the key 3, and of keys JSON keeps the text alone; write str(key), and read it so in set_state",
+		"nested":  "Visits: get_state gave a dict with the key None, and of keys JSON keeps the text alone; write str(key), and read it so in set_state",
+		"object":  "Visits: get_state gave a Discrete, which JSON does not hold; give numbers, texts, lists and dicts",
+		"plain":   "",
+	} {
+		_, e := world(t, "Visits", map[string]any{"kwargs": map[string]any{"state": state}})
+		_, err := e.Reset(t.Context(), begin(0, nil))
+		require.NoError(t, err)
+		_, err = e.(environments.Stater).State(t.Context())
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.EqualError(t, err, want)
+	}
 }
 
 // A step that never returns ends with its time, and its process with it.
@@ -417,6 +478,39 @@ func TestTasks(t *testing.T) {
 	require.Equal(t, "seed-1073741826", eval[2].ID)
 	_, err = s.(environments.Tasker).Tasks("test", 3)
 	require.ErrorContains(t, err, `there is no split "test"`)
+}
+
+// A class that takes long for its tasks holds up no environment.
+func TestEnvironmentsBesideSlowTasks(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "go")
+	s := source(t, map[string]any{"class": worlds + ":Slow", "kwargs": map[string]any{"file": file}})
+	type tasks struct {
+		all []trajectory.Task
+		err error
+	}
+	asked := make(chan tasks, 1)
+	go func() {
+		all, err := s.(environments.Tasker).Tasks(environments.Train, 2)
+		asked <- tasks{all, err}
+	}()
+	require.Eventually(t, func() bool { _, err := os.Stat(file + ".asked"); return err == nil }, 20*time.Second, 10*time.Millisecond)
+	made := make(chan environments.Environment, 1)
+	go func() {
+		e, err := s.New(t.Context(), "test")
+		assert.NoError(t, err)
+		made <- e
+	}()
+	select {
+	case e := <-made:
+		require.NoError(t, e.Close())
+	case <-time.After(10 * time.Second):
+		t.Error("an environment waits for tasks")
+	}
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	got := <-asked
+	require.NoError(t, got.err)
+	require.Len(t, got.all, 2)
 }
 
 // Tools of a TRL class are no powers, whatever their names are; a state that cannot be set again is none either.

@@ -289,25 +289,49 @@ type source struct {
 	powers    []string
 	seeded    bool // its reset takes a seed
 
-	mu    sync.Mutex
-	spare *python.Environment // nil once it was given
+	mu     sync.Mutex
+	spare  *python.Environment // nil while nobody gave one back
+	closed bool
 }
 
 func (s *source) Spec() environments.Spec { return s.spec }
 
 func (s *source) New(ctx context.Context, _ string) (environments.Environment, error) {
+	worker, err := s.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e := &environment{name: s.name, worker: worker}
+	return e.with(s.powers), nil
+}
+
+// take gives the spare worker, or starts one.
+func (s *source) take(ctx context.Context) (*python.Environment, error) {
 	s.mu.Lock()
 	worker := s.spare
 	s.spare = nil
 	s.mu.Unlock()
-	if worker == nil || gone(worker) {
-		var err error
-		if worker, err = s.workers.Start(ctx); err != nil {
-			return nil, clear(s.name, "open", err)
-		}
+	if worker != nil && !gone(worker) {
+		return worker, nil
 	}
-	e := &environment{name: s.name, worker: worker}
-	return e.with(s.powers), nil
+	worker, err := s.workers.Start(ctx)
+	if err != nil {
+		return nil, clear(s.name, "open", err)
+	}
+	return worker, nil
+}
+
+// keep makes a worker the spare one, where there is none.
+func (s *source) keep(worker *python.Environment) {
+	s.mu.Lock()
+	spare := s.spare == nil && !s.closed
+	if spare {
+		s.spare = worker
+	}
+	s.mu.Unlock()
+	if !spare {
+		_ = worker.Close() // it told the tasks
+	}
 }
 
 func gone(e *python.Environment) bool {
@@ -322,7 +346,7 @@ func gone(e *python.Environment) bool {
 func (s *source) Close() error {
 	s.mu.Lock()
 	worker, temp := s.spare, s.temp
-	s.spare, s.temp = nil, nil
+	s.spare, s.temp, s.closed = nil, nil, true
 	s.mu.Unlock()
 	if worker == nil {
 		return removeFolder(temp)
@@ -371,19 +395,16 @@ func (s *source) Tasks(split string, n int) ([]trajectory.Task, error) {
 func (s *source) own(split string, n int) ([]trajectory.Task, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.spare == nil || gone(s.spare) {
-		var err error
-		if s.spare, err = s.workers.Start(ctx); err != nil {
-			return nil, clear(s.name, "open", err)
-		}
+	worker, err := s.take(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer s.keep(worker)
 	arguments, err := json.Marshal(map[string]any{"split": split, "n": n})
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.spare.Ask(ctx, "env_tasks", arguments)
+	r, err := worker.Ask(ctx, "env_tasks", arguments)
 	if err != nil {
 		return nil, clear(s.name, "tasks", err)
 	}

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func (s *source) fill(ctx context.Context, w *work) (*boxed.Folder, error) {
 		return nil, err
 	}
 	if err = w.fill(ctx, s, f); err == nil {
-		err = f.Own()
+		err = cmp.Or(f.Own(), ctx.Err()) // nobody takes it any more
 	}
 	if err != nil {
 		f.Close()

@@ -435,6 +435,22 @@ func TestReplayKeepsNoEnvironment(t *testing.T) {
 	require.Zero(t, plan.steps.Load(), "what came from outside is taken as it was recorded")
 }
 
+// A replay in which a trajectory is not what was recorded says so: it would be no other a second time.
+func TestReplayOfAnotherTrajectoryEnds(t *testing.T) {
+	recorded := recordedWalk(t, &corridors{})
+	recorded.Turns[0].ObservationEnd++
+	plan := &corridors{}
+	r := world(t, plan, true, walks("on"))
+	r.Replay = true
+	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return recorded, false }
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	tr := r.Sample(ctx, walkPlace(0))
+	require.NoError(t, ctx.Err())
+	require.Contains(t, tr.Err, "turn 0: its observation is not the one that was recorded")
+	require.EqualValues(t, 1, plan.resets.Load())
+}
+
 // Fields of a task that the job itself reads do not reach the environment, and the seed is that of the task in each split.
 func TestStartOfAnEpisode(t *testing.T) {
 	seen := map[string]environments.Start{}

@@ -125,7 +125,7 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 		recovered = base
 	}
 	err := r.run(ctx, p, t, recovered)
-	for tries := 0; ctx.Err() == nil && r.World.retries(err, recovered != base, &tries); {
+	for tries := 0; ctx.Err() == nil && r.World.retries(err, recovered != base && !r.Replay, &tries); {
 		if r.World.wait(ctx, err) != nil {
 			break
 		}

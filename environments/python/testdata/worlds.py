@@ -200,6 +200,11 @@ class Nothing:
         pass
 
 
+class Mute:
+    def __repr__(self):
+        raise RuntimeError("it says nothing")
+
+
 class Bad:
     """Every kind of misbehaviour, by its action."""
 
@@ -220,6 +225,10 @@ class Bad:
             return "", "much", False, False, {}
         if action == "inf info":
             return "", 0, False, False, {"x": float("inf"), "huge": "y" * 1000000, "object": object}
+        if action == "odd info":
+            loop = {}
+            loop.update(a=loop, b=loop, c=loop)
+            return "", 0, False, False, {"number": 10**400, "longer": 10**5000, "inside": [10**400], "loop": loop, "mute": Mute(), "at": 3}
         if action == "huge":
             return "x" * 50_000_000, 0, False, False, {}
         if action == "huge dict":
@@ -408,6 +417,105 @@ class Pole:
 
     def set_state(self, state):
         self.n = state
+
+
+class Bytes:
+    """A space of two bytes, which has no room for other numbers, as numpy's."""
+
+    class Tuple:
+        spaces = [Discrete(256), Discrete(256)]
+
+        def contains(self, value):
+            return len(value) == 2 and all(len(v.to_bytes(1, "big")) == 1 for v in value)
+
+    action_space = Tuple()
+
+    def reset(self, seed=None):
+        return "begin"
+
+    def step(self, action):
+        return "did %s" % (action,), 0.0, False, False, {}
+
+
+@dataclass
+class SmallAction:
+    n: int
+
+    def __post_init__(self):
+        assert 0 <= self.n < 10, "n is 0 to 9"
+
+
+class Small:
+    """OpenEnv's form, with an action that checks itself."""
+
+    def reset(self, seed=None):
+        return "begin"
+
+    def step(self, action: SmallAction):
+        return GuessObservation("did %d" % action.n, 0)
+
+
+class Board:
+    """A game whose methods of its own have the names of powers."""
+
+    def reset(self, seed=None):
+        return "begin"
+
+    def step(self, action):
+        return "on", 1.0, True, False, {}
+
+    def score(self, player):
+        return 3
+
+    def actions(self, player):
+        return []
+
+    def check(self, place):
+        return place
+
+    def get_state(self):
+        return 1
+
+    def set_state(self, rows, columns):
+        pass
+
+
+class Visits:
+    """Its state is what its argument says."""
+
+    def __init__(self, state):
+        self.state = {"numbers": {3: "a"}, "object": {"at": Discrete(3)}, "nested": [[{"x": {None: 1}}]], "plain": {"at": [1, {"2": None}], "b": True}}[state]
+
+    def reset(self, seed=None):
+        return "begin"
+
+    def step(self, action):
+        return "on", 0.0, False, False, {}
+
+    def get_state(self):
+        return self.state
+
+    def set_state(self, state):
+        self.state = state
+
+
+class Slow:
+    """Its tasks take a while, until the file is there."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def tasks(self, split, n):
+        open(self.file + ".asked", "w").close()
+        while not os.path.exists(self.file):
+            time.sleep(0.01)
+        return [{"id": "t%d" % i, "prompt": [], "fields": {}} for i in range(n)]
+
+    def reset(self):
+        return "begin"
+
+    def step(self, action):
+        return "on", 0.0, True, False, {}
 
 
 class Unseeded:
