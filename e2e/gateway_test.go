@@ -261,6 +261,32 @@ func TestAgentsThatComeForTasks(t *testing.T) {
 	require.Contains(t, out, "weights: identical\n")
 }
 
+// Outside a run that is resumed no session goes on from before: a key that is none is refused at once.
+func TestAKeyOfNoSessionWhereNothingGoesOn(t *testing.T) {
+	needTorch(t)
+	for _, name := range []string{"eval", "rollout"} {
+		address := "127.0.0.1:" + freePort(t)
+		job := guest(t, strings.Replace(guestJob, "command: [python3, agent.py], processes: 4", "online: true, key: come in, listen: '"+address+"'", 1), onlineAgent)
+		require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(job), "held.jsonl"), []byte(`{"prompt": "held out", "id": "h"}`+"\n"), 0o600))
+		c := process(name, job, "--set", "rollout.timeout=100", "--set", "data.eval=held.jsonl")
+		c.Stderr = os.Stderr
+		require.NoError(t, c.Start())
+		t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+		client := http.Client{Timeout: 10 * time.Second}
+		require.Eventually(t, func() bool {
+			q, err := http.NewRequest(http.MethodPost, "http://"+address+"/v1/chat/completions", strings.NewReader(`{"messages":[]}`))
+			require.NoError(t, err)
+			q.Header.Set("Authorization", "Bearer sk-agentfly-of-yesterday")
+			r, err := client.Do(q)
+			if err != nil {
+				return false
+			}
+			r.Body.Close()
+			return r.StatusCode == http.StatusUnauthorized
+		}, 28*time.Second, 50*time.Millisecond, name)
+	}
+}
+
 // A run learns from what agents of users do: they have work of their own, take a session for it, and post what it was worth.
 func TestARunLearnsFromUsers(t *testing.T) {
 	needTorch(t)

@@ -106,6 +106,7 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	if err := s.Start(ctx, path, toolsOff); err != nil {
 		return e, err
 	}
+	s.Sampler.AwaitAgents() // none goes on from before
 	sampler := s.Sampler
 	sampler.ToolsOff = toolsOff || j.Control.ToolsOff
 	sampler.Told = told(event)
@@ -143,6 +144,7 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 	if err := s.Start(ctx, path, false); err != nil {
 		return err
 	}
+	s.Sampler.AwaitAgents() // none goes on from before
 	var one sync.Mutex
 	var failed error
 	hand := func(t *trajectory.Trajectory) error {
