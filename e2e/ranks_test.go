@@ -186,8 +186,9 @@ func gone(pid int) bool {
 // An interruption reaches all processes of a terminal: rank 0 saves, the others wait for it, and the run can be resumed.
 func TestAnInterruptedRunOfTwoRanksResumes(t *testing.T) {
 	needTorch(t)
+	const steps = "trainer.steps=15" // the signal after the third comes before the last
 	dir := filepath.Join(t.TempDir(), "run")
-	run := tinyRanks(dir, 2, "--set", "trainer.steps=6")
+	run := tinyRanks(dir, 2, "--set", steps)
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var out bytes.Buffer
 	run.Stdout, run.Stderr = &out, &out
@@ -200,9 +201,9 @@ func TestAnInterruptedRunOfTwoRanksResumes(t *testing.T) {
 	require.NoError(t, syscall.Kill(-run.Process.Pid, syscall.SIGINT))
 	_ = run.Wait()
 	require.Equal(t, 3, run.ProcessState.ExitCode(), out.String())
-	runToEnd(t, tinyRanks(dir, 2, "--resume", "--set", "trainer.steps=6"))
+	runToEnd(t, tinyRanks(dir, 2, "--resume", "--set", steps))
 	whole := filepath.Join(t.TempDir(), "whole")
-	runToEnd(t, tinyRanks(whole, 2, "--set", "trainer.steps=6"))
+	runToEnd(t, tinyRanks(whole, 2, "--set", steps))
 	rewards, weights := curve(t, whole)
 	again, same := curve(t, dir)
 	require.Equal(t, rewards, again)
