@@ -40,7 +40,7 @@ func TestRank(t *testing.T) {
 	c, ok, err := GroupFromEnv()
 	require.NoError(t, err)
 	require.True(t, ok)
-	c.Timeout = 2 * time.Second
+	c.Timeout = 10 * time.Second // which bounds how long the others may take to start, too
 	if d, err := time.ParseDuration(os.Getenv("AGENTFLY_TEST_TIMEOUT")); err == nil {
 		c.Timeout = d
 	}
@@ -466,11 +466,11 @@ func playFails(g *Group) error {
 // playPatient: rank 0 comes after more than the timeout; rank 1 waits, rank 2 waits without patience in the end.
 func playPatient(g *Group) error {
 	if g.Rank() == 0 {
-		time.Sleep(4 * time.Second)
+		time.Sleep(12 * time.Second)
 		if _, err := g.Broadcast(0, []byte("at last")); err != nil {
 			return err
 		}
-		time.Sleep(4 * time.Second)
+		time.Sleep(12 * time.Second)
 		return g.Barrier()
 	}
 	data, err := g.Await(0)
@@ -490,7 +490,7 @@ func TestRankDies(t *testing.T) {
 		require.NotContains(t, errorLine(out), "rank 0 ", out)
 		require.Contains(t, out, "is ErrRank: true")
 	}
-	require.Less(t, time.Since(start), 15*time.Second)
+	require.Less(t, time.Since(start), time.Minute)
 }
 
 func TestRankSurvivesBrokenPipes(t *testing.T) {
@@ -526,7 +526,7 @@ func TestRankMissing(t *testing.T) {
 	ranks := startRanks(t, "missing", 3, 1)
 	for _, r := range []int{0, 2} {
 		out := ranks[r].wait(t)
-		require.Contains(t, errorLine(out), "rank 1 of 3 has not joined within 2 s", out)
+		require.Contains(t, errorLine(out), "rank 1 of 3 has not joined within 10 s", out)
 	}
 	ranks = startRanks(t, "missing", 2, 0)
 	require.Contains(t, errorLine(ranks[1].wait(t)), "rank 0 has not served the store at 127.0.0.1:")

@@ -360,7 +360,7 @@ func playContextDies(g *Group) error {
 
 // A rank of a context that is gone is named by its number in the run.
 func TestContextNamesTheRankThatIsGone(t *testing.T) {
-	t.Setenv("AGENTFLY_TEST_TIMEOUT", "3s")
+	t.Setenv("AGENTFLY_TEST_TIMEOUT", "10s")
 	t.Setenv("AGENTFLY_TEST_FIRST", "6")
 	ranks := startRanks(t, "context dies", 2)
 	require.Contains(t, ranks[1].wait(t), "gone")

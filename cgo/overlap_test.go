@@ -171,7 +171,7 @@ func playLateSum(g *Group) error {
 			return err
 		}
 		if g.Rank() == 1 {
-			time.Sleep(5 * time.Second)
+			time.Sleep(12 * time.Second)
 			return g.Barrier()
 		}
 		if err := o.ExpectLast(); err != nil {

@@ -99,9 +99,7 @@ func TestAnAgentOfItsOwn(t *testing.T) {
 	status, out, errs := command("", "replay", whole)
 	require.Zero(t, status, "%s%s", out, errs)
 	require.Contains(t, out, "weights: identical\n")
-	left, err := filepath.Glob(filepath.Join(temporary, "agentfly-agent-*"))
-	require.NoError(t, err)
-	require.Empty(t, left, "a resumed run removes the folders of killed agents")
+	require.Empty(t, foldersLeft(t, temporary, "agentfly-agent-*"), "a resumed run removes the folders of killed agents")
 }
 
 // Beside updates, and where more is sampled than a step takes, programs of their own train as our agents do: each group once, no token too stale, also when
@@ -195,15 +193,15 @@ func TestAGatewayOfNoModel(t *testing.T) {
 func TestAgentsThatFail(t *testing.T) {
 	needTorch(t)
 	for name, c := range map[string]struct{ agent, says string }{
-		"raises":     {guestAgent + "\nif hash(os.environ['AGENTFLY_API_KEY']) % 2: raise ValueError('no luck')", "ended with exit status 1; it printed last: ValueError: no luck"},
-		"is killed":  {guestAgent + "\nif hash(os.environ['AGENTFLY_API_KEY']) % 2: os.kill(os.getpid(), 9)", "was killed (signal: killed)"},
-		"calls none": {"import os\nif hash(os.environ['AGENTFLY_API_KEY']) % 2: raise SystemExit(0)\n" + guestAgent, "never called the gateway"},
-		"fifo":       {guestAgent + "\nos.remove(os.environ['AGENTFLY_RESULT'])\nif hash(os.environ['AGENTFLY_API_KEY']) % 2: os.mkfifo(os.environ['AGENTFLY_RESULT'])\nelse: open(os.environ['AGENTFLY_RESULT'], 'w').write('{\"reward\": 1}')", "is not a regular file"},
-		"result":     {guestAgent + "\nif hash(os.environ['AGENTFLY_API_KEY']) % 2: open(os.environ['AGENTFLY_RESULT'], 'w').write('no')", "is not JSON such as"},
+		"raises":     {guestAgent + "\nif odd: raise ValueError('no luck')", "ended with exit status 1; it printed last: ValueError: no luck"},
+		"is killed":  {guestAgent + "\nif odd: os.kill(os.getpid(), 9)", "was killed (signal: killed)"},
+		"calls none": {"if odd: raise SystemExit(0)\n" + guestAgent, "never called the gateway"},
+		"fifo":       {guestAgent + "\nos.remove(os.environ['AGENTFLY_RESULT'])\nif odd: os.mkfifo(os.environ['AGENTFLY_RESULT'])\nelse: open(os.environ['AGENTFLY_RESULT'], 'w').write('{\"reward\": 1}')", "is not a regular file"},
+		"result":     {guestAgent + "\nif odd: open(os.environ['AGENTFLY_RESULT'], 'w').write('no')", "is not JSON such as"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "run")
-			status, out, errs := command("", "train", guest(t, guestJob, c.agent), "--output", dir, "--set", "trainer.steps=2", "--set", "rollout.max_failed=1")
+			status, out, errs := command("", "train", guest(t, guestJob, oddAgent+c.agent), "--output", dir, "--set", "trainer.steps=2", "--set", "rollout.max_failed=1")
 			require.Zero(t, status, "%s%s", out, errs)
 			db := opened(t, dir)
 			failed := 0
@@ -216,11 +214,16 @@ func TestAgentsThatFail(t *testing.T) {
 				require.Contains(t, r.Trajectory.Err, c.says)
 				return nil
 			}))
-			require.Positive(t, failed)
-			require.Less(t, failed, 16)
+			require.Equal(t, 2*8/2, failed)
 		})
 	}
 }
+
+// oddAgent says of each other agent of a group that it is odd, by the last number of its trajectory's id.
+const oddAgent = `
+import json, os
+odd = int(json.load(open(os.environ["AGENTFLY_TASK"]))["id"].split("-")[-1]) % 2
+`
 
 // Agents that run elsewhere come for tasks, and live on while the run is killed: they go on where they were.
 func TestAgentsThatComeForTasks(t *testing.T) {
@@ -294,7 +297,7 @@ func TestARunLearnsFromUsers(t *testing.T) {
 	job := guest(t, strings.NewReplacer(
 		"command: [python3, agent.py], processes: 4", "online: true, key: come in, listen: '"+address+"'",
 		"group_size: 4", "group_size: 1", "groups: 2", "groups: 8, timeout: 60", "rewards: [posted]", "rewards: [posted]\nalgorithm: {advantage: reinforce_pp, loss: ppo_clip}",
-		"steps: 5", "steps: 6",
+		"steps: 5", "steps: 15",
 	).Replace(guestJob), userAgent)
 	agents, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -316,10 +319,12 @@ func TestARunLearnsFromUsers(t *testing.T) {
 		n++
 		return nil
 	}))
-	require.Equal(t, 6*8, n)
+	require.Equal(t, 15*8, n)
 	require.Greater(t, len(asked), 8, "the users' own words, not the tasks of the run")
 	rewards, _ := curve(t, dir)
-	require.Greater(t, rewards[len(rewards)-1], rewards[0], "it learns to say what users pay for")
+	first, end := last(rewards[:3], 3), last(rewards, 3)
+	t.Logf("rewards %.3f, from %.3f to %.3f", rewards, first, end)
+	require.Greater(t, end, first+0.2, "it learns to say what users pay for")
 }
 
 // userAgent asks what its users say, and posts what they found the reply worth.

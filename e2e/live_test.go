@@ -16,10 +16,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/internal/terminal/terminaltest"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 )
 
 // shown is what a person sees of all that a command printed, and has scrolled by.
@@ -98,11 +100,13 @@ func TestInterruptedLive(t *testing.T) {
 
 	killed := exec.Command("agentfly", "train", "job.yaml", "--resume", "--set", "trainer.steps=100000", "--output", "long")
 	killed.Dir = dir
-	out, err := killed.StdoutPipe()
-	require.NoError(t, err)
 	require.NoError(t, killed.Start())
-	_, err = out.Read(make([]byte, 1)) // it has begun
-	require.NoError(t, err)
+	defer func() { _ = killed.Process.Kill() }() // where the test failed
+
+	require.Eventually(t, func() bool { // it says that it runs
+		now, err := runfolder.ReadNow(filepath.Join(dir, "long"))
+		return err == nil && now != nil && now.PID == killed.Process.Pid
+	}, time.Minute, time.Millisecond)
 	require.NoError(t, killed.Process.Kill())
 	_ = killed.Wait()
 	ended, err = onCommand(dir, "agentfly", "runs")

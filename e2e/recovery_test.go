@@ -95,8 +95,9 @@ func TestARunThatStoppedContinuesBitForBit(t *testing.T) {
 // Real processes and real signals: what a kill leaves on the disk continues to the same end.
 func TestAKilledProcessContinuesBitForBit(t *testing.T) {
 	needTorch(t)
+	const steps = 15 // the signal after the third comes before the last
 	train := func(dir string) *exec.Cmd {
-		return process("train", "examples/tiny.yaml", "--output", dir, "--set", "trainer.steps=6", "--set", "checkpoint.every=2")
+		return process("train", "examples/tiny.yaml", "--output", dir, "--set", fmt.Sprintf("trainer.steps=%d", steps), "--set", "checkpoint.every=2")
 	}
 	whole := filepath.Join(t.TempDir(), "whole")
 	out, err := train(whole).CombinedOutput()
@@ -127,7 +128,8 @@ func TestAKilledProcessContinuesBitForBit(t *testing.T) {
 			again.Args = append(again.Args, "--resume")
 			out, err := again.CombinedOutput()
 			require.NoError(t, err, "%s", out)
-			require.Equal(t, []int{1, 2, 3, 4, 5, 6}, stepLines(t, dir))
+			require.Equal(t, stepLines(t, whole), stepLines(t, dir))
+			require.Len(t, rewards, steps)
 			sameRewards, sameWeights := curve(t, dir)
 			require.Equal(t, rewards, sameRewards)
 			require.True(t, bytes.Equal(weights, sameWeights), "the final weights differ")

@@ -132,10 +132,10 @@ func TestKillsOfTrees(t *testing.T) {
 	needTorch(t)
 	k, most := newKilled(t), kills(t, 2)
 	k.args = treeTiny
-	k.endAlike(most, func(dir string) { requireWhole(t, dir, 0) })
+	k.endAlike(most, func(dir string) { requireWhole(t, dir, killSteps, 0) })
 	k = newKilled(t)
 	k.args = []string{"--set", "rollout.tree={rule: token_nll, roots: 8, nodes: 3, branches: 1}", "--set", "rollout.max_new_tokens=8", "--set", "algorithm.advantage={name: tree}"}
-	k.endAlike(most, func(dir string) { requireWhole(t, dir, 0) })
+	k.endAlike(most, func(dir string) { requireWhole(t, dir, killSteps, 0) })
 }
 
 // The trajectories of a program of its own branch: killed at random moments the run comes to the same end, and its replay to the same weights. Calls before a

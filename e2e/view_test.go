@@ -68,13 +68,24 @@ func TestViewWhileARunTrains(t *testing.T) {
 
 	trained := make(chan int, 1)
 	go func() {
-		trained <- agentfly.Run(context.Background(), []string{"agentfly", "train", "examples/tiny.yaml", "--output", filepath.Join(dir, "tiny"), "--set", "trainer.steps=30"}, strings.NewReader(""), io.Discard, io.Discard)
+		trained <- agentfly.Run(t.Context(), []string{"agentfly", "train", "examples/tiny.yaml", "--output", filepath.Join(dir, "tiny"), "--set", "trainer.steps=30"}, strings.NewReader(""), io.Discard, io.Discard)
 	}()
 	steps := "Number(document.querySelector('#state')?.innerText.split(' ')[0])"
+	metrics := filepath.Join(dir, "tiny", "metrics.jsonl")
+	require.Eventually(t, func() bool {
+		data, _ := os.ReadFile(metrics)
+		return strings.Contains(string(data), `"reward/mean"`)
+	}, 2*time.Minute, time.Millisecond)
+	control := func(action string) {
+		status, _, errs := command("", "control", filepath.Join(dir, "tiny"), action)
+		require.Zero(t, status, errs)
+	}
+	control("pause") // the page looks for new runs every ten seconds, and is to see this one train
 	until(steps + " >= 1 && document.querySelectorAll('.card canvas').length > 5")
 	drawn, err := chromedp.Run(tab, chromedp.Evaluate[string]("window.first = document.querySelector('.card canvas').toDataURL()"))
 	require.NoError(t, err)
 	require.NotEmpty(t, drawn)
+	control("resume")
 	until("document.querySelector('.card canvas').toDataURL() != window.first")
 	require.Equal(t, 0, <-trained)
 	until(steps + " == 30")

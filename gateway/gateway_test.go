@@ -285,9 +285,15 @@ func TestACallOutlivesItsClient(t *testing.T) {
 		<-let
 		return rollouttest.Say("late")
 	})
+	left := make(chan struct{}, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		b.gate.ServeHTTP(w, q)
+		left <- struct{}{}
+	}))
+	t.Cleanup(server.Close)
 	body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"x"}]}`
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, b.url+"/v1/chat/completions", bytes.NewReader([]byte(body)))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/v1/chat/completions", bytes.NewReader([]byte(body)))
 	require.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer "+testKey)
 	gone := make(chan struct{})
@@ -301,7 +307,11 @@ func TestACallOutlivesItsClient(t *testing.T) {
 	<-asked
 	cancel()
 	<-gone
-	time.Sleep(50 * time.Millisecond) // the server finds out by itself
+	select { // the server finds out by itself
+	case <-left:
+	case <-time.After(time.Minute):
+		t.Fatal("the call does not end with its client")
+	}
 	close(let)
 	status, text := b.post("/v1/chat/completions", strings.Replace(body, `"stream":true,`, "", 1)) // as Claude Code does
 	require.Equal(t, http.StatusOK, status)

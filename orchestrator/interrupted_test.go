@@ -22,6 +22,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/objective"
+	"github.com/agentfly/agentfly/orchestrator/recovery"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -78,6 +79,27 @@ func TestARunThatIsInterruptedBeforeItGoesOnIsResumable(t *testing.T) {
 	_, err = Train(ctx, j, r, Options{Resume: true, Out: io.Discard})
 	require.ErrorIs(t, err, ErrInterrupted)
 	require.NotContains(t, err.Error(), "\n")
+}
+
+// A run that was killed before it recorded anything goes on as a new one of this program, also where the store has no number of its program yet. What
+// is recorded without a number is an older program's.
+func TestARunThatRecordedNothingIsNoOlderPrograms(t *testing.T) {
+	for steps, older := range map[int]bool{0: false, 1: true} {
+		synctest.Test(t, func(t *testing.T) {
+			killed, _ := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, steps)
+			require.NoError(t, killed.training().steps(t.Context()))
+			killed.objective.Stop()
+			again, _ := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 2)
+			again.options.Resume = true
+			continueAs(t, killed, again, checkpoint.State{Version: 7})
+			require.Equal(t, older, again.session.Sampler.Restart != nil)
+			fact, err := again.folder.DB.Reader.Fact(recovery.RulesFact)
+			require.NoError(t, err)
+			changed, err := recovery.RulesSince(fact)
+			require.NoError(t, err)
+			require.Equal(t, older, changed != "", fact)
+		})
+	}
 }
 
 // A signal in the middle of an evaluation beside training: the run goes on with that evaluation, not after it.

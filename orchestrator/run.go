@@ -218,7 +218,10 @@ func (r *run) recover(ctx context.Context) error {
 			return err
 		}
 	}
-	older, note, err := recovery.TakeRules(ctx, db, r.options.Resume)
+	if r.recovered, err = recovery.Read(log, r.folder, &r.state, r.dealer, s.Sampler.Tools.KeepsState()); err != nil {
+		return err
+	}
+	older, note, err := recovery.TakeRules(ctx, db, r.recovered.Any(&r.state))
 	if err != nil {
 		return err
 	}
@@ -227,9 +230,6 @@ func (r *run) recover(ctx context.Context) error {
 	}
 	if older {
 		s.Sampler.Restart = recovery.Restart(db, s.Notes.Note)
-	}
-	if r.recovered, err = recovery.Read(log, r.folder, &r.state, r.dealer, s.Sampler.Tools.KeepsState()); err != nil {
-		return err
 	}
 	if note, err = r.recovered.MendMetrics(r.folder, &r.state); err != nil {
 		return err

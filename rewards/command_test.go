@@ -70,14 +70,15 @@ func TestCommandFails(t *testing.T) {
 		{map[string]any{"command": sh("no-such-grader-7")}, "sh ended with status 127: "},
 		{map[string]any{"command": sh("sh -c 'kill -SEGV $$'; exit $?")}, "sh ended with status 139: "},
 		{map[string]any{"command": sh("kill -9 $$")}, "sh: signal: killed"},
-		{map[string]any{"command": sh("(sleep 0.6; touch late) & setsid sh -c 'sleep 0.6; touch later' & sleep 100"), "timeout": 0.2}, "sh is not done after 200ms (timeout)"},
+		{map[string]any{"command": sh("(sleep 4; touch late) & setsid sh -c 'sleep 4; touch later' & touch begun; sleep 100"), "timeout": 2}, "sh is not done after 2s (timeout)"},
 	} {
 		r, err := commandReward(t, folder, c.params)
 		require.NoError(t, err)
 		_, err = r.Score(t.Context(), in)
 		require.ErrorContains(t, err, c.want)
 	}
-	time.Sleep(time.Second)
+	require.FileExists(t, filepath.Join(folder, "begun"))
+	time.Sleep(4 * time.Second)
 	require.NoFileExists(t, filepath.Join(folder, "late"))
 	require.NoFileExists(t, filepath.Join(folder, "later"))
 	r, err := commandReward(t, folder, map[string]any{"command": sh("sleep 100")})

@@ -349,7 +349,7 @@ def child():
 					t.Skip("there are no named sockets")
 				}
 				p := python(keep + "for _ in range(16): fork(child)\ntime.sleep(100)\n")
-				p.Limits.Memory, p.Limits.Wall = 320<<20, 10*time.Second
+				p.Limits.Memory, p.Limits.Wall = 320<<20, time.Minute
 				p.Limits.OpenFiles = 4096 // which bounds the files on their way too
 				r := attack(t, s, p)
 				require.Equal(t, "memory", r.Exceeded, "%d children are done: %s", strings.Count(string(r.Stdout), "kept"), r.Stderr)

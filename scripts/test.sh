@@ -15,7 +15,7 @@ go vet ./...
 echo "== with the torch tag, and a module outside this one"
 status=0
 # Not from the cache: Go does not see that a shared library changed.
-scripts/torchgo test -count=1 -timeout 30m -v ./... >"$log" 2>&1 || status=$?
+scripts/torchgo test -count=1 -timeout 60m -v ./... >"$log" 2>&1 || status=$?
 (cd examples/custom && ../../scripts/torchgo build -o ../../bin/custom . && ../../scripts/torchgo test -count=1 -v .) >"$log.custom" 2>&1 || { status=1; custom=failed; }
 cat "$log.custom" >>"$log"
 scripts/results.sh "$log"

@@ -3,6 +3,7 @@ package tools_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -75,16 +76,25 @@ func TestTheEndDoesNotWaitForAToolThatIgnoresItsContext(t *testing.T) {
 		cancel()
 	}()
 	r.Invoke(ctx, "t1", trajectory.ToolCall{Name: "diary", Arguments: json.RawMessage(`{}`)})
-	for trajectory, most := range map[string]time.Duration{"t2": 500 * time.Millisecond, "t1": 20 * time.Second} {
+	others := make([]string, 20) // if each waited for the moment, they would for 20 s
+	for i := range others {
+		others[i] = fmt.Sprint("other", i)
+	}
+	for _, c := range []struct {
+		trajectories []string
+		most         time.Duration
+	}{{others, 10 * time.Second}, {[]string{"t1"}, 20 * time.Second}} {
 		ended := make(chan struct{})
 		go func() {
-			r.End(trajectory)
+			for _, trajectory := range c.trajectories {
+				r.End(trajectory)
+			}
 			close(ended)
 		}()
 		select {
 		case <-ended:
-		case <-time.After(most):
-			t.Fatalf("the end of %s waits", trajectory)
+		case <-time.After(c.most):
+			t.Fatalf("the end of %s waits", c.trajectories)
 		}
 	}
 	require.Equal(t, map[string]int{"diary": 1}, r.Abandoned())

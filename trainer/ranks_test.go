@@ -592,7 +592,7 @@ func TestAFailureOnOneRankEndsAll(t *testing.T) {
 // A rank that is killed or stopped within a step: the others end within the deadline with one line that names it.
 func TestALostRankIsNamed(t *testing.T) {
 	for _, j := range []rankJob{{Kill: 2}, {Stop: 1}, {Kill: 1, Sharding: cgo.FSDP}, {Stop: 2, Sharding: cgo.FSDP, BFloat16: true}, {Kill: 2, Context: 3}, {Stop: 1, Context: 3}} {
-		j.Kind, j.Seed, j.To, j.Block, j.Timeout = "steps", 6, 1, ranked, 3*time.Second
+		j.Kind, j.Seed, j.To, j.Block, j.Timeout = "steps", 6, 1, ranked, 10*time.Second // which the start takes too
 		start := time.Now()
 		cmds, out := startRankJob(t, j, 3)
 		for r, cmd := range cmds {
@@ -605,6 +605,6 @@ func TestALostRankIsNamed(t *testing.T) {
 			require.NotContains(t, result.Err, "\n")
 			t.Log(result.Err)
 		}
-		require.Less(t, time.Since(start), 30*time.Second)
+		require.Less(t, time.Since(start), time.Minute)
 	}
 }

@@ -42,6 +42,7 @@ type fake struct {
 	resumed  chan struct{}
 	cache    map[string]float64 // weights that computed a prompt
 	requests int                // completions asked for
+	sampled  int                // tokens of all completions
 	dtype    string             // that it says it computes in
 	paths    []string           // control routes in the order of their calls
 
@@ -374,6 +375,7 @@ func (f *fake) complete(w http.ResponseWriter, q *http.Request) {
 		} else {
 			f.cache[key] = weights
 		}
+		f.sampled++
 		f.mu.Unlock()
 		id, logprob := fakeSample(weights, p, ids, raw)
 		if n := len(spans); n == 0 || spans[n-1].Version != version {

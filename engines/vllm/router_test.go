@@ -268,7 +268,7 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 // A server that stops answering without closing its connections is down after some looks, and its requests go elsewhere.
 func TestSilentReplica(t *testing.T) {
 	a, b := newFake(t), newFake(t)
-	e := connect(t, func(o *Options) { o.HealthTimeout = 50 * time.Millisecond }, a, b)
+	e := connect(t, func(o *Options) { o.HealthTimeout = 500 * time.Millisecond }, a, b)
 	a.set(func() {
 		a.intercept = func(_ http.ResponseWriter, q *http.Request, _ int) bool {
 			hang(q)

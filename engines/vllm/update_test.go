@@ -55,19 +55,19 @@ func TestUpdateOrder(t *testing.T) {
 	require.Empty(t, left, "the shared file is removed")
 }
 
-// started runs send and returns when the server has begun to sample for it.
+// started runs send and returns when the server has sampled a token for it. Its tokens take so long that the request is not done soon.
 func (f *fake) started(t *testing.T, send func()) {
 	t.Helper()
 	f.mu.Lock()
-	first := f.requests
+	f.pace = 4 * time.Millisecond
+	first := f.sampled
 	f.mu.Unlock()
 	send()
-	within(t, "the request arrives", func() bool {
+	within(t, "the request is sampled", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return f.requests > first
+		return f.sampled > first
 	})
-	time.Sleep(5 * time.Millisecond) // a token or two of the many
 }
 
 // A request in flight goes on under the new weights and says so token by token.
@@ -91,7 +91,7 @@ func TestUpdateKeepsWhatIsInFlight(t *testing.T) {
 // Where replies do not say which weights sampled which token, one that saw two is sampled again.
 func TestUpdateWithoutVersionsPerToken(t *testing.T) {
 	f := newFake(t)
-	f.routes, f.noVersion, f.pace = allRoutes[1:], true, 4*time.Millisecond // it is not done before the update pauses it
+	f.routes, f.noVersion = allRoutes[1:], true
 	e := connect(t, nil, f)
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
 	q := request(100, 1, 2, 3)
@@ -215,7 +215,7 @@ func TestNothingUnprovenIsReturned(t *testing.T) {
 	f.set(func() { // the proof takes so long that the request ends meanwhile
 		f.control = func(_ http.ResponseWriter, q *http.Request) bool {
 			if q.URL.Path == "/weight_info" {
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(500 * time.Millisecond)
 			}
 			return false
 		}

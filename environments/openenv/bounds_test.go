@@ -91,7 +91,13 @@ func TestLateEnvironments(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			s, free := late(t, what)
-			v, url := serve(t, s, ServerOptions{Reset: 50 * time.Millisecond, Step: 50 * time.Millisecond})
+			o := ServerOptions{Reset: time.Minute, Step: time.Minute}
+			if what == "step" {
+				o.Step = 500 * time.Millisecond
+			} else {
+				o.Reset = 500 * time.Millisecond // for a new one, too
+			}
+			v, url := serve(t, s, o)
 			r := connect(t, url+"/ws")
 			got := ""
 			if frames == nil {
@@ -101,7 +107,7 @@ func TestLateEnvironments(t *testing.T) {
 			for _, f := range frames {
 				got = r.ask(f)
 			}
-			require.Contains(t, got, "did not return within 50ms")
+			require.Contains(t, got, "did not return within 500ms")
 			if frames != nil {
 				require.Contains(t, r.ask(`{"type": "step", "data": {"action": "1"}}`), "no episode has begun")
 			}
@@ -138,12 +144,16 @@ func TestPingWhileACallRuns(t *testing.T) {
 		<-ctx.Done()
 		return environments.Result{}, ctx.Err()
 	}}
-	_, url := serve(t, s, ServerOptions{Ping: 10 * time.Millisecond, Pong: 50 * time.Millisecond, Step: time.Minute})
+	_, url := serve(t, s, ServerOptions{Ping: 10 * time.Millisecond, Pong: time.Second, Step: time.Minute})
 	silent := connect(t, url+"/ws") // reads nothing but what it asks for, so that it sends no pong
 	silent.send(`{"type": "reset", "data": {}}`)
 	silent.send(`{"type": "step", "data": {"action": "1"}}`)
 	silent.send(`{"type": "step", "data": {"action": "1"}}`)
-	<-begun
+	select {
+	case <-begun:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the session ended before its step began")
+	}
 	eventually(t, "its environment is closed", func() bool { return s.closed.Load() == 1 })
 }
 

@@ -95,6 +95,11 @@ func (p *Recovered) evaluations(folder *runfolder.Folder, state *checkpoint.Stat
 	return nil
 }
 
+// Any tells whether a program recorded anything of the run, whose state is given. One that was killed before it did is as a new one.
+func (p *Recovered) Any(state *checkpoint.State) bool {
+	return p.Log.Events > 0 || len(p.evals) > 0 || state.Step > 0
+}
+
 // Trajectory is what was recorded of one: whole, or some turns.
 func (p *Recovered) Trajectory(id string) (t *trajectory.Trajectory, ended bool) {
 	if done := p.Ended[id]; done != nil {

@@ -49,10 +49,10 @@ func sinceThen(number int) string {
 	return strings.Join(changes, "; ")
 }
 
-// TakeRules notes which rules of the program changed since the run was worked on last. older: an older program recorded something. What it
-// recorded may not go on under the rules of this one: such a trajectory begins anew.
-func TakeRules(ctx context.Context, db *store.Store, resume bool) (older bool, note string, err error) {
-	if !resume {
+// TakeRules notes which rules of the program changed since the run was worked on last; recorded: a program recorded something of it. older: an older
+// program did. What it recorded may not go on under the rules of this one: such a trajectory begins anew.
+func TakeRules(ctx context.Context, db *store.Store, recorded bool) (older bool, note string, err error) {
+	if !recorded {
 		return false, "", db.SetFact(ctx, RulesFact, strconv.Itoa(rules))
 	}
 	fact, err := db.Reader.Fact(RulesFact)

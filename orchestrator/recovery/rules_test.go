@@ -21,7 +21,7 @@ func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.File)
 	for i, c := range []struct {
 		fact, then     string
-		resume         bool
+		recorded       bool
 		notes, lenient bool
 	}{
 		{"", "2", false, false, false},
@@ -32,7 +32,7 @@ func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
 		db, err := store.Open(path)
 		require.NoError(t, err)
 		require.NoError(t, db.SetFact(t.Context(), RulesFact, c.fact))
-		older, note, err := TakeRules(t.Context(), db, c.resume)
+		older, note, err := TakeRules(t.Context(), db, c.recorded)
 		require.NoError(t, err)
 		fact, err := db.Reader.Fact(RulesFact)
 		require.NoError(t, err)

@@ -70,11 +70,11 @@ func (l *lateRunner) Close() error { return nil }
 func TestWaitingForAPlaceIsNoTimeOfAnAgent(t *testing.T) {
 	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("x") })
 	r.Deadline = time.Minute
-	late := &lateRunner{wait: 200 * time.Millisecond}
+	late := &lateRunner{wait: 2 * time.Second}
 	guests(t, r, late)
 	got := r.Sample(t.Context(), rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")})
 	require.Equal(t, trajectory.OriginAgent, got.ErrOrigin, got.Err)
-	require.Greater(t, late.left, time.Minute-100*time.Millisecond)
+	require.Greater(t, late.left, time.Minute-time.Second)
 	require.Positive(t, late.given, "the place is given back")
 }
 
@@ -328,7 +328,7 @@ func TestTheTimeOfAnAgentOfAUser(t *testing.T) {
 	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("said") })
 	online := &external.Online{Key: "run", Patience: time.Second}
 	g := guests(t, r, online)
-	r.External.Time, r.MaxTurns = 100*time.Millisecond, 1_000_000
+	r.External.Time, r.MaxTurns = 2*time.Second, 1_000_000
 	mux := http.NewServeMux()
 	for path, handle := range online.Routes() {
 		mux.Handle("POST "+path, handle)

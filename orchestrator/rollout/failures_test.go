@@ -65,13 +65,13 @@ func TestTheWatchdogNamesATool(t *testing.T) {
 	}, func() { close(let) })
 }
 
-// slow gives a registry another deadline.
+// slow gives the calls of a registry another deadline.
 func slow(t *testing.T, r *tools.Registry, timeout time.Duration) *tools.Registry {
-	out := tools.NewRegistry(tools.Options{Timeout: timeout})
+	out := tools.NewRegistry(tools.Options{})
 	for _, name := range r.Names() {
 		tool, err := r.Lookup(name)
 		require.NoError(t, err)
-		require.NoError(t, out.Register(tool))
+		require.NoError(t, out.RegisterAs(tool, tools.Ref{Limits: tools.Limits{Timeout: timeout}}))
 	}
 	return out
 }
@@ -122,7 +122,7 @@ func TestEveryPartHasADeadline(t *testing.T) {
 
 	t.Run("engine", func(t *testing.T) {
 		r := rollouttest.New(t, nil)
-		r.Engine, r.Timeout, r.MaxTotal = engine, 300*time.Millisecond, 4000
+		r.Engine, r.Timeout, r.MaxTotal = engine, 3*time.Second, 4000
 		groups, err := r.Groups(t.Context(), "train", 0, []trajectory.Task{rollouttest.Task("a", "always: hang", "5"), rollouttest.Task("b", "fine", "5")}, 2, nil)
 		require.NoError(t, err)
 		late, fine := groups[0].Trajectories[1], groups[1].Trajectories[1]
@@ -140,7 +140,7 @@ func TestEveryPartHasADeadline(t *testing.T) {
 				return rollouttest.Say("<answer>5</answer>")
 			}
 			return rollouttest.Say("<stuck>x</stuck>")
-		}, rollouttest.Stuck(let)) // the registry's deadline is 50 ms
+		}, rollouttest.Stuck(let))
 		tr := r.Sample(t.Context(), rollout.Place{Phase: "train", Task: rollouttest.Task("a", "a?", "5")})
 		require.Empty(t, tr.Err, "the model is told, and goes on")
 		require.Contains(t, seen.Load(), "Error: stuck took longer than 50ms; ask it for less work")

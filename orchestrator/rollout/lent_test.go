@@ -26,10 +26,10 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// lend gives a sampler with a world one more tool, which acts in the world, and a format that can call it.
-func lend(t *testing.T, r *rollout.Sampler, run func(ctx context.Context, c tools.Call) (tools.Observation, error)) {
+// lend gives a sampler with a world one more tool, which acts in the world, and a format that can call it. A call of it has that long.
+func lend(t *testing.T, r *rollout.Sampler, limit time.Duration, run func(ctx context.Context, c tools.Call) (tools.Observation, error)) {
 	t.Helper()
-	require.NoError(t, r.Tools.RegisterAs(r.World.Stage.Lend(walker{run}), tools.Ref{Limits: tools.Limits{Timeout: 300 * time.Millisecond}}))
+	require.NoError(t, r.Tools.RegisterAs(r.World.Stage.Lend(walker{run}), tools.Ref{Limits: tools.Limits{Timeout: limit}}))
 	var err error
 	r.Format, err = agents.NewFormat("hermes", r.Tools.Specs(), agents.FormatOptions{})
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestAToolActsInTheEnvironment(t *testing.T) {
 	r := world(t, plan, true, func(q engines.Request) (engines.Completion, error) {
 		return rollouttest.Say(callsWalk + `<tool_call>{"name": "act", "arguments": {"action": "on"}}</tool_call>` + callsWalk)
 	})
-	lend(t, r, func(ctx context.Context, c tools.Call) (tools.Observation, error) {
+	lend(t, r, time.Minute, func(ctx context.Context, c tools.Call) (tools.Observation, error) {
 		time.Sleep(20 * time.Millisecond) // an action beside it would come first
 		return stepOn(ctx, c)
 	})
@@ -86,7 +86,7 @@ func TestAToolActsInTheEnvironment(t *testing.T) {
 func TestAToolThatFailsAfterItActed(t *testing.T) {
 	r := world(t, &corridors{}, true, walksTool())
 	first := true
-	lend(t, r, func(ctx context.Context, c tools.Call) (tools.Observation, error) {
+	lend(t, r, time.Minute, func(ctx context.Context, c tools.Call) (tools.Observation, error) {
 		if first {
 			first = false
 			_, err := c.Environment(ctx, "actions", nil)
@@ -111,27 +111,28 @@ func TestAToolThatFailsAfterItActed(t *testing.T) {
 // panicked, or the environment failed and the tool swallowed that. What it asks after its call is refused.
 func TestAToolThatLosesTheEnvironment(t *testing.T) {
 	for name, c := range map[string]struct {
-		run  func(ctx context.Context, c tools.Call) (tools.Observation, error)
-		fail func(int64) error
-		want string
+		limit time.Duration // of a call
+		run   func(ctx context.Context, c tools.Call) (tools.Observation, error)
+		fail  func(int64) error
+		want  string
 	}{
-		"late": {func(ctx context.Context, c tools.Call) (tools.Observation, error) {
+		"late": {3 * time.Second, func(ctx context.Context, c tools.Call) (tools.Observation, error) {
 			_, _ = stepOn(ctx, c)
 			<-ctx.Done()
 			return tools.Observation{Text: "late"}, nil
 		}, nil, "acted in the environment"},
-		"stuck": {func(ctx context.Context, c tools.Call) (tools.Observation, error) {
+		"stuck": {3 * time.Second, func(ctx context.Context, c tools.Call) (tools.Observation, error) {
 			_, _ = stepOn(ctx, c)
 			<-ctx.Done()
 			time.Sleep(200 * time.Millisecond)
 			_, err := stepOn(context.WithoutCancel(ctx), c)
 			return tools.Observation{}, err
 		}, nil, "acted in the environment"},
-		"panics": {func(ctx context.Context, c tools.Call) (tools.Observation, error) {
+		"panics": {time.Minute, func(ctx context.Context, c tools.Call) (tools.Observation, error) {
 			_, _ = stepOn(ctx, c)
 			panic("oh")
 		}, nil, "the tool walk ended in the middle of what it did in the environment"},
-		"swallows": {func(ctx context.Context, c tools.Call) (tools.Observation, error) {
+		"swallows": {time.Minute, func(ctx context.Context, c tools.Call) (tools.Observation, error) {
 			_, _ = stepOn(ctx, c)
 			return tools.Observation{Text: "all is well"}, nil
 		}, func(int64) error { return errors.New("the server is gone") }, "step: the server is gone"},
@@ -139,7 +140,7 @@ func TestAToolThatLosesTheEnvironment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			plan := &corridors{fail: c.fail}
 			r := world(t, plan, true, walksTool())
-			lend(t, r, c.run)
+			lend(t, r, c.limit, c.run)
 			tr := r.Sample(t.Context(), walkPlace(0))
 			require.Equal(t, trajectory.OriginEnvironment, tr.ErrOrigin)
 			require.Contains(t, tr.Err, c.want)
@@ -148,7 +149,7 @@ func TestAToolThatLosesTheEnvironment(t *testing.T) {
 	}
 	var kept tools.Call
 	r := world(t, &corridors{}, true, walksTool())
-	lend(t, r, func(ctx context.Context, c tools.Call) (tools.Observation, error) { kept = c; return stepOn(ctx, c) })
+	lend(t, r, time.Minute, func(ctx context.Context, c tools.Call) (tools.Observation, error) { kept = c; return stepOn(ctx, c) })
 	require.Empty(t, r.Sample(t.Context(), walkPlace(0)).Err)
 	_, err := kept.Environment(t.Context(), "step", json.RawMessage(`{"text":"on"}`))
 	require.ErrorContains(t, err, "the call that it was lent to is over")

@@ -133,7 +133,7 @@ func TestFailuresAreDataAndTouchNobodyElse(t *testing.T) {
 	) (string, error) {
 		<-ctx.Done()
 		return "", ctx.Err()
-	})
+	}, rollouttest.Hurried)
 	r := rollouttest.New(t, func(r engines.Request) (engines.Completion, error) {
 		turn := rollouttest.LastTurn(r)
 		switch {
@@ -192,7 +192,7 @@ func TestFailuresAreDataAndTouchNobodyElse(t *testing.T) {
 func TestARewardThatFailsFailsItsTrajectory(t *testing.T) {
 	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("<answer>5</answer>") })
 	var err error
-	r.Reward, err = rewards.NewSum(20*time.Millisecond, rewards.Weighted{Weight: 1, Reward: rewards.NewFunc("picky", func(_ context.Context, in rewards.Input) (float64, error) {
+	r.Reward, err = rewards.NewSum(time.Minute, rewards.Weighted{Weight: 1, Reward: rewards.NewFunc("picky", func(_ context.Context, in rewards.Input) (float64, error) {
 		if in.Task.ID == "bad" {
 			panic("no")
 		}

@@ -193,30 +193,35 @@ func (f *Folder) Log(line map[string]any) error {
 	if err == nil {
 		_, err = f.Metrics.Write(append(data, '\n'))
 	}
-	if err != nil {
-		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
-	}
-	return nil
+	return cannotBeWritten(err)
 }
 
 const metricsFile = "metrics.jsonl"
+
+// cannotBeWritten is an error of metrics.jsonl; a full disk has the advice that the store gives.
+func cannotBeWritten(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("orchestrator: %s: %w; free some space on its disk, then continue the run with --resume", metricsFile, err)
+	}
+	return fmt.Errorf("orchestrator: %s: %w", metricsFile, err)
+}
 
 // MetricsFile is the path of metrics.jsonl.
 func (f *Folder) MetricsFile() string { return filepath.Join(f.Dir, metricsFile) }
 
 // ReplaceMetrics writes metrics.jsonl anew; a process that is killed leaves the old one or the new one.
 func (f *Folder) ReplaceMetrics(text []byte) error {
-	if err := replaceFile(f.MetricsFile(), text); err != nil {
-		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
+	err := replaceFile(f.MetricsFile(), text)
+	if err == nil {
+		err = f.Metrics.Close()
 	}
-	err := f.Metrics.Close()
 	if err == nil {
 		f.Metrics, err = os.OpenFile(f.MetricsFile(), os.O_APPEND|os.O_WRONLY, 0o644)
 	}
-	if err != nil {
-		return fmt.Errorf("orchestrator: metrics.jsonl: %w", err)
-	}
-	return nil
+	return cannotBeWritten(err)
 }
 
 // Checkpoints is the folder of the run's checkpoints.

@@ -16,6 +16,19 @@ import (
 
 func ignored(string) {}
 
+// A disk that is full when a line of metrics.jsonl is written has the advice of a store that finds it full.
+func TestALineOnAFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	f := New(t.TempDir(), false)
+	f.Metrics = full
+	require.EqualError(t, f.Log(map[string]any{"step": 0}),
+		"orchestrator: metrics.jsonl: write /dev/full: no space left on device; free some space on its disk, then continue the run with --resume")
+}
+
 // Of two processes in one run folder the second is refused before it writes anything; the first one's end, however it comes,
 // lets it in.
 func TestARunFolderIsOfOneProcess(t *testing.T) {

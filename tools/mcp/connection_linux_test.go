@@ -23,7 +23,7 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 	pid, err := strconv.Atoi(ask(t, s, "pid", ""))
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -25,7 +25,7 @@ import (
 )
 
 // quick are bounds for servers that fail.
-var quick = bounds{start: 20 * time.Second, check: 200 * time.Millisecond, grace: 2 * time.Second, backoff: time.Millisecond, most: 4 * time.Millisecond, patience: 5}
+var quick = bounds{start: 20 * time.Second, check: 5 * time.Second, grace: 2 * time.Second, backoff: time.Millisecond, most: 4 * time.Millisecond, patience: 5}
 
 // opened is a running server whose warnings are kept.
 type opened struct {
@@ -356,13 +356,13 @@ func openFiles(t *testing.T) int {
 
 func TestStartErrors(t *testing.T) {
 	b := quick
-	b.start = 300 * time.Millisecond
+	b.start = 3 * time.Second
 	for name, c := range map[string]struct {
 		config config
 		want   string
 	}{
 		"it ends":         {command("exit"), os.Args[0] + ": the server ended with exit status 7 before it said what it offers; it said: reading the settings | no licence was found"},
-		"it is silent":    {command("silent"), os.Args[0] + ": the server did not say what it offers within 300ms; it said: loading"},
+		"it is silent":    {command("silent"), os.Args[0] + ": the server did not say what it offers within 3s; it said: loading"},
 		"it cannot start": {config{Command: []string{"/dev/null"}}, "/dev/null cannot be started: permission denied"},
 		"no folder":       {config{Command: []string{os.Args[0]}, Dir: "/nonexistent"}, os.Args[0] + " cannot be started: no such file or directory"},
 	} {

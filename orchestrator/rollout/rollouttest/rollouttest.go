@@ -29,17 +29,16 @@ import (
 type Script = func(r engines.Request) (engines.Completion, error)
 
 // New makes a sampler whose engine is a script at policy version 7, in the format tags. More tools may be given beside the
-// calculator; a call of theirs has 50 ms. The reward is 1 for the task's answer.
+// calculator. The reward is 1 for the task's answer.
 func New(t testing.TB, respond Script, more ...tools.Tool) *rollout.Sampler {
 	t.Helper()
-	registry := tools.NewRegistry(tools.Options{Timeout: 50 * time.Millisecond})
-	require.NoError(t, registry.RegisterAs(calculator.New(), tools.Ref{Limits: tools.Limits{Timeout: time.Minute}})) // on a loaded machine too
-	require.NoError(t, registry.Register(more...))
+	registry := tools.NewRegistry(tools.Options{Timeout: time.Minute})
+	require.NoError(t, registry.Register(append([]tools.Tool{calculator.New()}, more...)...))
 	format, err := agents.NewFormat("tags", registry.Specs(), agents.FormatOptions{})
 	require.NoError(t, err)
 	answer, err := rewards.Prebuilt().Builder(t.Context(), nil).Make("final_answer", nil)
 	require.NoError(t, err)
-	reward, err := rewards.NewSum(time.Second, rewards.Weighted{Reward: answer, Weight: 1})
+	reward, err := rewards.NewSum(time.Minute, rewards.Weighted{Reward: answer, Weight: 1})
 	require.NoError(t, err)
 	engine := scripted.New(scripted.Options{Respond: respond, Decode: Decode, Version: 7})
 	t.Cleanup(func() { require.NoError(t, engine.Close()) })
@@ -111,7 +110,10 @@ func Index(r engines.Request) int {
 	return i
 }
 
-// Stuck is a tool that hangs until it is let go, whatever its context says.
+// Hurried has a tool's calls end after 50 ms.
+func Hurried(s *tools.Spec) { s.Limits.Timeout = 50 * time.Millisecond }
+
+// Stuck is a hurried tool that hangs until it is let go, whatever its context says.
 func Stuck(let <-chan struct{}) tools.Tool {
 	return tools.NewFunc("stuck", "Hangs.", func(context.Context, struct {
 		Text string `json:"text"`
@@ -119,7 +121,7 @@ func Stuck(let <-chan struct{}) tools.Tool {
 	) (string, error) {
 		<-let
 		return "done", nil
-	})
+	}, Hurried)
 }
 
 // Timeless is a trajectory without the times, which differ between two runs.
