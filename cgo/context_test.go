@@ -339,7 +339,7 @@ func TestContextSharesActivations(t *testing.T) {
 	}
 	one, four := grew(1), grew(4)
 	t.Logf("a sequence of 4,096 tokens: %d MiB on one rank, at most %d MiB on each of four", one>>10, four>>10)
-	require.Less(t, four, one/2)
+	require.Less(t, four, one*3/5) // the sums of keys' gradients are as large on each
 }
 
 // playContextDies leaves the others in the middle of a layer.

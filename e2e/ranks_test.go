@@ -57,7 +57,7 @@ func TestRanksTrainTheTinyJob(t *testing.T) {
 	require.Equal(t, rewards[0], rewardsTogether[0])
 	status, _, errs := command("", "train", "examples/tiny.yaml", "--output", folder(), "--set", "trainer.context_parallel=2")
 	require.Equal(t, 2, status)
-	require.Contains(t, errs, "trainer.context_parallel: it is 2, which does not divide the number of training processes, 1; start a multiple of it with --ranks")
+	require.Contains(t, errs, "trainer.context_parallel: it is 2, which does not divide the number of training processes, 1; give a multiple of it with --ranks")
 
 	for _, from := range []int{1, 2} {
 		for _, to := range []int{1, 2} {

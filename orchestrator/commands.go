@@ -48,7 +48,7 @@ func Look(ctx context.Context, j *job.Job, r Registries, how Examine) (x Examina
 	algorithm, _ := job.Algorithm(j, r.Algorithms) // its error is among those of Check
 	wrong := []error{how.Read, err, fit(j, algorithm, how.For), checked.Text(), checked.Tasks()}
 	if (how.For == "" || how.For == "train") && algorithm != nil {
-		wrong = append(wrong, room(ctx, j, algorithm, 1, 0, s.Notes.Know))
+		wrong = append(wrong, room(ctx, j, algorithm, max(1, j.Trainer.ContextParallel), 0, s.Notes.Know))
 	}
 	if how.Run && (how.For == "" || how.For == "train") {
 		wrong = append(wrong, s.Reach(ctx, false), session.AskServers(ctx, j))

@@ -12,6 +12,7 @@ import (
 	"github.com/agentfly/agentfly/internal/doctor"
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/processes"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trainer/memory"
 )
@@ -46,7 +47,11 @@ func PlanMemory(ctx context.Context, j *job.Job, r Registries, o MemoryOptions) 
 	if err != nil {
 		return m, err
 	}
-	s, err := memorySetting(j, a, max(o.Ranks, 1))
+	ranks := max(o.Ranks, 1)
+	if err := processes.Together(j, ranks); err != nil {
+		return m, err
+	}
+	s, err := memorySetting(j, a, ranks)
 	if err != nil {
 		return m, err
 	}

@@ -60,7 +60,7 @@ def curve(name, run):
         out = csv.writer(file, lineterminator="\n")
         out.writerow(["step", "reward", "turns", "entropy", "seconds"])
         for m in run["steps"]:
-            row = [m["step"] + 1] + [f"{m[key]:.4g}" for key in ("reward/mean", "turns", "update/entropy", "seconds/step")]
+            row = [m["step"]] + [f"{m[key]:.4g}" for key in ("reward/mean", "turns", "update/entropy", "seconds/step")]
             out.writerow(row)
 
 

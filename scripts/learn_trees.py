@@ -47,7 +47,7 @@ def read(folder):
         if "tokens/sampled" not in m:
             continue
         calls, tokens = calls + m.get("tools/calls", 0), tokens + m["tokens/sampled"]
-        last = (last + [(m["reward/mean"], *began[m["step"]])])[-WINDOW:]
+        last = (last + [(m["reward/mean"], *began[m["step"] - 1])])[-WINDOW:]  # the store counts steps from 0
         if len(last) == WINDOW:
             n = sum(r[2] for r in last)
             steps.append(Step(mean([r[0] for r in last]), sum(r[1] for r in last) / n if n else None, calls, tokens))

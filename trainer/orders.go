@@ -25,7 +25,7 @@ import (
 
 // order is what rank 0 tells the others to do next.
 type order struct {
-	Kind   string // step, weights, state, set state, steps, lend memory, reclaim memory, release
+	Kind   string // step, logprobs, weights, state, set state, steps, lend memory, reclaim memory, release
 	Batch  Batch
 	Rates  Schedule // of the optimizer steps that follow: rank 0's, whatever the others were made with
 	Shared bool     // rank 0's Config.Shared
@@ -34,6 +34,9 @@ type order struct {
 	Moment cgo.Moment
 	Values []float32
 	Steps  int64
+
+	Samples     []*trajectory.Sample // of logprobs
+	Temperature float64
 }
 
 // place is a turn of a batch.
@@ -97,6 +100,12 @@ func (t *Trainer) obey(ctx context.Context, o order) error {
 	case "step":
 		t.config.Schedule, t.shared = o.Rates, o.Shared
 		_, err := t.Step(ctx, o.batch())
+		return err
+	case "logprobs":
+		if !t.ranks.besideLead() {
+			return nil
+		}
+		_, err := t.logprobs(ctx, o.Samples, o.Temperature)
 		return err
 	case "weights":
 		return t.optimizer.Share()

@@ -5,7 +5,6 @@ package trainer
 import (
 	"bytes"
 	"encoding/gob"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -40,13 +39,16 @@ func (r ranks) perBatch() int {
 	return r.context.World()
 }
 
+// besideLead reports whether this rank computes micro-batches together with rank 0.
+func (r ranks) besideLead() bool { return r.context != nil && r.group.Rank() < r.perBatch() }
+
 // speaks reports whether this rank tells what those found that compute the same micro-batches, of which one does.
 func (r ranks) speaks() bool { return r.context == nil || r.context.Rank() == 0 }
 
 // abandon ends the wait of the ranks that compute a micro-batch with this one, which an error keeps from coming. What is wrong with the
 // numbers all of them find alike, and go on.
 func (r ranks) abandon(err error) {
-	if r.context != nil && err != nil && !IsNonFinite(err) && !errors.Is(err, cgo.ErrRank) {
+	if r.context != nil && err != nil && !IsNonFinite(err) {
 		r.context.Fail(err.Error())
 	}
 }
@@ -70,9 +72,9 @@ func (r ranks) tell(o order) error {
 	return err
 }
 
-// fail ends the wait of the others for this process, which an error keeps from coming. An error of theirs has ended it already.
+// fail ends the wait of the others for this process, which an error keeps from coming. Where an error of theirs has ended it already, that stays.
 func (r ranks) fail(err error) {
-	if !r.alone() && !errors.Is(err, cgo.ErrRank) {
+	if !r.alone() {
 		r.group.Fail(err.Error())
 	}
 }

@@ -46,6 +46,7 @@ type rankJob struct {
 	Load     string // folder with model/ and the trainer's state
 	Save     string
 	Bad      string        // how the loss misbehaves: see badLoss
+	Alone    int           // rank whose loss fails, and no other's; 0: none
 	Kill     int           // rank that kills itself in its first loss; 0: none
 	Stop     int           // likewise, stopped
 	Late     time.Duration // that rank 0 takes before it makes its trainer
@@ -59,6 +60,7 @@ type rankResult struct {
 	Gradients              map[string][]float32
 	Moments, LoadedMoments []map[string][]float32
 	Metrics                []Metrics
+	Logprobs               []float32              // of the last batch, after the steps
 	Written                []map[string][]float32 // what a reader behind the barrier sees
 	Steps                  int64
 	Err                    string
@@ -155,8 +157,15 @@ func (j rankJob) run(t *testing.T, g, together *cgo.Group, r *rankResult) error 
 			return err
 		}
 	}
+	var samples []*trajectory.Sample // of the last batch
 	for i := j.From; i < j.To; i++ {
 		b := withTurns(someBatch(t, tr, uint64(20+i), 0.05))
+		samples = nil
+		for _, g := range b.Groups {
+			for _, tj := range g.Trajectories {
+				samples = append(samples, tj.Samples...)
+			}
+		}
 		if j.Bad == "" {
 			b.Step = i
 		}
@@ -187,15 +196,19 @@ func (j rankJob) run(t *testing.T, g, together *cgo.Group, r *rankResult) error 
 			err = tr.LendMemory(context.Background())
 		}
 		if err != nil {
-			if !errors.Is(err, cgo.ErrRank) {
-				g.Fail(err.Error())
-			}
+			g.Fail(err.Error())
 			return err
 		}
 		r.Metrics = append(r.Metrics, m)
 	}
 	r.Parameters, r.Steps = trainedOf(t, p), tr.Steps()
-	var err error
+	scores, err := tr.Logprobs(context.Background(), samples, 1)
+	if err != nil {
+		return err
+	}
+	for _, s := range scores {
+		r.Logprobs = append(r.Logprobs, s.Logprobs...)
+	}
 	if r.Moments, err = allMoments(tr); err != nil {
 		return err
 	}
@@ -236,7 +249,8 @@ func allMoments(tr *Trainer) (out []map[string][]float32, err error) {
 
 // gradients sums what the ranks compute before the optimizer, as the step's own path does.
 func (j rankJob) gradients(t *testing.T, g *cgo.Group, tr *Trainer, r *rankResult) error {
-	r.Gradients = gradients(t, tr, someBatch(t, tr, 20, 0.05))
+	alone := &Trainer{model: tr.model, worker: tr.worker, config: tr.config} // every rank makes the batch for itself
+	r.Gradients = gradients(t, tr, someBatch(t, alone, 20, 0.05))
 	for _, info := range tr.model.Trained() {
 		if err := g.AllReduce(r.Gradients[info.Name]); err != nil {
 			return err
@@ -256,6 +270,8 @@ func (rankLoss) Name() string { return "ranked" }
 func (l rankLoss) PerToken(in algorithms.LossInput) (gotorch.Tensor, error) {
 	switch l.rank {
 	case 0:
+	case l.job.Alone:
+		return gotorch.Tensor{}, errors.New("this rank alone refuses")
 	case l.job.Kill:
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case l.job.Stop:
@@ -328,8 +344,8 @@ func waitRank(t *testing.T, cmd *exec.Cmd, out string, r int) *rankResult {
 	return &result
 }
 
-// layouts are numbers of ranks, and of those that compute each micro-batch together.
-var layouts = []struct{ world, context int }{{2, 1}, {3, 1}, {2, 2}, {3, 3}, {4, 2}}
+// layouts are numbers of ranks, and of those that compute each micro-batch together. The first three have one of each kind.
+var layouts = []struct{ world, context int }{{2, 1}, {3, 1}, {4, 2}, {2, 2}, {3, 3}}
 
 // The gradient that several processes sum is that of one process, within 1e-6 of each tensor's norm.
 func TestRanksGiveTheSameGradients(t *testing.T) {
@@ -360,7 +376,7 @@ func TestRanksTakeTheSameSteps(t *testing.T) {
 			j.Kind, j.Seed, j.To = "steps", 4, 3
 			one := runRanks(t, j, 1)[0]
 			require.Empty(t, one.Err)
-			for _, l := range layouts {
+			for _, l := range layouts[:3] {
 				j.Context = l.context
 				ranks := runRanks(t, j, l.world)
 				for _, r := range ranks {
@@ -369,6 +385,7 @@ func TestRanksTakeTheSameSteps(t *testing.T) {
 					require.Equal(t, one.Steps, r.Steps)
 				}
 				sameGradients(t, one.Parameters, ranks[0].Parameters, 1e-4) // Adam divides noise by noise where gradients vanish
+				require.InDeltaSlice(t, one.Logprobs, ranks[0].Logprobs, 1e-3)
 				for i := range one.Metrics {
 					require.Equal(t, j.Cut, one.Metrics[i].Filtered == 1, "a trajectory whose end was cut")
 					sameMetrics(t, one.Metrics[i], ranks[0].Metrics[i])
@@ -389,7 +406,7 @@ func TestRanksOverlap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j.Kind, j.Seed, j.To = "steps", 4, 3
-			for _, l := range layouts {
+			for _, l := range layouts[:3] {
 				world := l.world
 				j.Sharding, j.Context = cgo.ZeRO1, l.context
 				want := runRanks(t, j, world)[0]
@@ -587,6 +604,36 @@ func TestAFailureOnOneRankEndsAll(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Where one rank of several that compute a micro-batch fails, the others are told why, and nobody waits for it.
+func TestARankThatFailsWithinAMicroBatch(t *testing.T) {
+	for _, sharding := range []cgo.Sharding{cgo.ZeRO1, cgo.FSDP} {
+		start := time.Now()
+		j := rankJob{Kind: "steps", Seed: 6, To: 1, Block: ranked, Context: 2, Alone: 1, Sharding: sharding, Timeout: 100 * time.Second}
+		for _, r := range runRanks(t, j, 4) {
+			require.Contains(t, r.Err, "this rank alone refuses", "rank %d", r.Rank)
+		}
+		require.Less(t, time.Since(start), 90*time.Second)
+	}
+}
+
+// Ranks that compute micro-batches together resume bit for bit, and on their own within float noise.
+func TestContextsResume(t *testing.T) {
+	dir := t.TempDir()
+	j := rankJob{Kind: "steps", Seed: 9, To: 4, Context: 2}
+	whole := runRanks(t, j, 2)[0]
+	j.To, j.Save = 2, dir
+	require.Empty(t, runRanks(t, j, 2)[0].Err)
+	j = rankJob{Kind: "steps", Seed: 1, From: 2, To: 4, Load: dir, Context: 2}
+	again := runRanks(t, j, 2)[0]
+	require.Empty(t, again.Err)
+	require.Equal(t, whole.Parameters, again.Parameters)
+	require.Equal(t, whole.Moments, again.Moments)
+	j.Context = 0
+	apart := runRanks(t, j, 2)[0]
+	require.Empty(t, apart.Err)
+	sameGradients(t, whole.Parameters, apart.Parameters, 1e-4)
 }
 
 // A rank that is killed or stopped within a step: the others end within the deadline with one line that names it.

@@ -160,6 +160,7 @@ func (r *stepRun) update(ctx context.Context, mb miniBatch, place int) error {
 		}
 		return nil
 	})
+	r.ranks.abandon(err) // before the sums, which wait for ranks that may wait in this micro-batch
 	// also of a rank that has failed, or nothing to compute: the others' backwards have begun to sum
 	if sendErr := r.worker.Do(context.WithoutCancel(ctx), r.optimizer.Send); err == nil {
 		err = sendErr
@@ -292,6 +293,7 @@ func (r *stepRun) culprit(ctx context.Context, mb miniBatch) string {
 		return nil
 	})
 	if err != nil {
+		r.ranks.abandon(err)
 		return "the search for the trajectory failed: " + err.Error()
 	}
 	return name

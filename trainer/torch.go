@@ -136,8 +136,20 @@ func (t *Trainer) spread(ctx context.Context, run func(context.Context) error) e
 	return err
 }
 
-// Logprobs computes the trainer's logprobs and entropies of the samples' response tokens at a temperature.
+// Logprobs computes the trainer's logprobs and entropies of the samples' response tokens at a temperature. It must not overlap with a step; the
+// ranks that compute micro-batches together with this one do their part.
 func (t *Trainer) Logprobs(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]SampleLogprobs, error) {
+	if t.ranks.context != nil && t.ranks.leads() {
+		if err := t.ranks.tell(order{Kind: "logprobs", Samples: samples, Temperature: temperature}); err != nil {
+			return nil, fmt.Errorf("trainer: logprobs: %w", err)
+		}
+	}
+	out, err := t.logprobs(ctx, samples, temperature)
+	t.ranks.abandon(err)
+	return out, err
+}
+
+func (t *Trainer) logprobs(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]SampleLogprobs, error) {
 	items := make([]PackItem, len(samples))
 	out := make([]SampleLogprobs, len(samples))
 	for i, s := range samples {
@@ -156,12 +168,12 @@ func (t *Trainer) Logprobs(ctx context.Context, samples []*trajectory.Sample, te
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			logprobs, entropy, err := t.model.Logprobs(&batches[i].Batch)
+			n, err := infer(t.model, &batches[i].Batch, t.ranks.context, false)
 			if err != nil {
 				return err
 			}
 			for j, row := range batches[i].Rows {
-				out[row.Item].Logprobs[row.Token], out[row.Item].Entropy[row.Token] = logprobs[j], entropy[j]
+				out[row.Item].Logprobs[row.Token], out[row.Item].Entropy[row.Token] = n.logprobs[j], n.entropy[j]
 			}
 		}
 		return nil

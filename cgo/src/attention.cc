@@ -39,7 +39,7 @@ struct Columns {
 struct Block {  // tokens first .. first + count of a segment
   const Segment* segment;
   int64_t first, count;
-  int64_t keys() const { return segment->context + first + count; }
+  int64_t keys() const { return segment->before + first + count; }
   int64_t row(int64_t i) const { return segment->row + first + i; }  // of its token i among the queries
 };
 
@@ -206,7 +206,7 @@ SegmentView segment_view(const Shape& s, const Segment& segment, const at::Tenso
   v.v_KAE = keys.select(1, 1).transpose(0, 1);
   v.q_KGLE = q.narrow(0, segment.row, L).view({L, s.K, s.G, s.E}).permute({1, 2, 0, 3});
   v.hidden_LA =
-      at::ones({L, segment.context + L}, at::TensorOptions(q.device()).dtype(at::kBool)).triu(segment.context + 1);
+      at::ones({L, segment.before + L}, at::TensorOptions(q.device()).dtype(at::kBool)).triu(segment.before + 1);
   return v;
 }
 

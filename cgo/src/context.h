@@ -6,8 +6,9 @@
 // ranks. Gradients of parameters are sums over tokens: those of the ranks add up to the batch's, as in a run whose ranks
 // have batches of their own.
 //
-// The tokens are dealt as Megatron deals them: of 2n equal runs rank r of n owns the r-th from the front and from the back,
-// because a token of the back attends to more. A rank that a small batch leaves without a token computes the first one
+// Of 2n equal runs of the batch's tokens rank r of n owns the r-th from the front and from the back, because a token of the
+// back of a sequence attends to more. Megatron deals each sequence so; this deals the packed batch, which is even for long
+// sequences. A rank that a small batch leaves without a token computes the first one
 // too, and one without a row a row of no gradient; neither counts.
 #pragma once
 #include "collective.h"
@@ -25,7 +26,8 @@ class Context {
 
   // own [T, n] of every rank -> [tokens, n] in the batch's order, the same on all ranks.
   at::Tensor gather(const at::Tensor& own) const;
-  // Terms [tokens, n] of every rank -> their sums [T, n] float32 for this rank's tokens, added in the order of the ranks.
+  // Terms [tokens, n] of every rank -> their sums [T, n] float32 for this rank's tokens; on the CPU they are added in the
+  // order of the ranks.
   at::Tensor sum(const at::Tensor& terms) const;
   // own [rows or 1, n] of every rank -> [N, n] in the batch's order.
   at::Tensor gather_rows(const at::Tensor& own) const;

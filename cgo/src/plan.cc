@@ -27,7 +27,7 @@ std::vector<Segment> make_segments(const af_batch& b) {
     if (parent >= 0) {
       const Segment& p = segments[parent];
       s.ancestors = p.ancestors;
-      s.context = p.context + p.length;
+      s.before = p.before + p.length;
       if (!s.ancestors.empty() && s.ancestors.back().start + s.ancestors.back().length == p.start) {
         s.ancestors.back().length += p.length;
       } else {
@@ -66,7 +66,7 @@ std::vector<Segment> pieces(const std::vector<Segment>& segments, const std::vec
     for (const Segment& s : segments) {
       const int64_t start = std::max(s.start, r.begin), end = std::min(s.start + s.length, r.begin + r.length);
       if (start >= end) continue;
-      Segment piece{start, end - start, s.ancestors, s.context + start - s.start, row};
+      Segment piece{start, end - start, s.ancestors, s.before + start - s.start, row};
       if (start > s.start) {
         if (!piece.ancestors.empty() && piece.ancestors.back().start + piece.ancestors.back().length == s.start) {
           piece.ancestors.back().length += start - s.start;

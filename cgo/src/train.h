@@ -16,7 +16,7 @@ struct Run {  // consecutive packed tokens
 struct Segment {
   int64_t start, length;
   std::vector<Run> ancestors;  // from the root down, adjacent runs joined
-  int64_t context = 0;         // tokens in ancestors
+  int64_t before = 0;          // tokens in ancestors
   int64_t row = 0;             // of its first token among those that this process computes: start, where it computes all
 };
 
@@ -25,7 +25,7 @@ struct Varlen {
   int64_t max_q = 0, max_k = 0;  // most queries and keys of a segment
   at::Tensor cu_q, cu_k;         // [S + 1] int32: the first query and the first key of each segment, and the ends
   at::Tensor key_token_A;        // the token of each key; undefined where the keys are the tokens
-  at::Tensor row_A, row_begin;   // the keys in the order of their tokens, and [T + 1] where those of a token begin
+  at::Tensor row_A, row_begin;   // the keys in the order of their tokens, and [keys() + 1] where those of a token begin
 };
 
 // A checked batch, on the model's device.

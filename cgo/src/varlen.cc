@@ -156,13 +156,13 @@ Varlen make_varlen(const af_model& m, const Plan& plan) {
   std::vector<int32_t> cu_q{0}, cu_k{0};
   int64_t keys = 0;
   for (const Segment& s : plan.segments) {
-    keys += s.context + s.length;
+    keys += s.before + s.length;
     if (keys > std::numeric_limits<int32_t>::max())
       throw InputError("batch: its segments see more than 2^31 keys in all; make the micro-batch smaller");
     cu_q.push_back(static_cast<int32_t>(s.row + s.length));
     cu_k.push_back(static_cast<int32_t>(keys));
     v.max_q = std::max(v.max_q, s.length);
-    v.max_k = std::max(v.max_k, s.context + s.length);
+    v.max_k = std::max(v.max_k, s.before + s.length);
   }
   v.cu_q = as_ints(m, cu_q);
   v.cu_k = as_ints(m, cu_k);

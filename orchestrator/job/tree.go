@@ -43,7 +43,7 @@ func (t *Tree) Branching(groupSize, vocabulary int) tree.Rule {
 	case "token_nll":
 		return tree.TokenNLL{Trees: roots, Tokens: t.Nodes, Branches: t.Branches, Rounds: t.Rounds, Leaves: groupSize / roots}
 	}
-	return tree.Entropy{Base: t.Base, Weight: t.Weight, Vocabulary: vocabulary, Lagged: t.Lagged, Penalty: t.Penalty, Depth: t.Depth}
+	return tree.Entropy{Base: t.Base, Weight: t.Weight, Tokens: t.Tokens, Vocabulary: vocabulary, Lagged: t.Lagged, Penalty: t.Penalty, Depth: t.Depth}
 }
 
 // Describe says where trajectories branch, for `agentfly job effective`.

@@ -58,9 +58,8 @@ func Of(j *job.Job, o Launch) (*Group, error) {
 			return nil, err
 		}
 	}
-	together := max(1, j.Trainer.ContextParallel)
-	if world := max(config.World, 1); world%together != 0 {
-		return nil, j.Fail("trainer.context_parallel", "it is %d, which does not divide the number of training processes, %d; start a multiple of it with --ranks", together, world)
+	if err := Together(j, max(config.World, 1)); err != nil {
+		return nil, err
 	}
 	if !ok || config.World == 1 {
 		return &Group{}, nil
@@ -76,7 +75,15 @@ func Of(j *job.Job, o Launch) (*Group, error) {
 	if config.Device = "cpu"; strings.HasPrefix(j.Device, "cuda") {
 		config.Device = j.Device
 	}
-	return &Group{Config: config, Launched: launched, together: together}, nil
+	return &Group{Config: config, Launched: launched, together: max(1, j.Trainer.ContextParallel)}, nil
+}
+
+// Together tells whether so many processes can compute a job's micro-batches together as it says; nil: they can.
+func Together(j *job.Job, ranks int) error {
+	if n := max(1, j.Trainer.ContextParallel); ranks%n != 0 {
+		return j.Fail("trainer.context_parallel", "it is %d, which does not divide the number of training processes, %d; give a multiple of it with --ranks", n, ranks)
+	}
+	return nil
 }
 
 func freePort() (int, error) {
@@ -110,6 +117,11 @@ func (r *Group) Join(ctx context.Context, o Launch) (err error) {
 			return
 		}
 		c, err := cgo.NewGroup(r.Config.Context(r.together))
+		if err != nil {
+			g.Fail(err.Error())
+			err = errors.Join(err, g.Close())
+			g = nil
+		}
 		done <- joined{g, c, err}
 	}()
 	early := make(chan *child, len(r.children))
@@ -174,12 +186,11 @@ func (r *Group) Limit(ctx context.Context, w *cgo.Worker) error {
 	return w.Do(ctx, func() error { cgo.SetThreads(r.threads()); return nil })
 }
 
-// Fail tells the other ranks why this one ends.
+// Fail tells the other ranks why this one ends. Where one of them did before, that stays.
 func (r *Group) Fail(err error) {
-	if r.Group != nil && !errors.Is(err, cgo.ErrRank) {
-		r.Group.Fail(err.Error())
-		if r.Context != nil {
-			r.Context.Fail(err.Error())
+	for _, g := range []*cgo.Group{r.Context, r.Group} {
+		if g != nil {
+			g.Fail(err.Error())
 		}
 	}
 }

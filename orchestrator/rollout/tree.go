@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,9 +60,14 @@ func beginningOf(t *trajectory.Trajectory, turn, n int) *gateway.Begun {
 		}
 	}
 	if last < n {
-		out.By = append(out.By, trajectory.Begun{Shared: of.Shared, End: n})
+		out.By = append(out.By, trajectory.Begun{Shared: nameOf(t, turn), End: n})
 	}
 	return out
+}
+
+// nameOf is the name of what was sampled for a turn. A trajectory that was recorded before its run had trees gave its turns none.
+func nameOf(t *trajectory.Trajectory, turn int) string {
+	return cmp.Or(t.Turns[turn].Shared, trajectory.SharedName(t.ID, turn))
 }
 
 // begunBy is the beginning of a turn that others sampled; nil: there is none. In a replay it is the record's: those who sampled it sample it again.
@@ -134,7 +140,10 @@ func (r *Sampler) Grow(ctx context.Context, first Place, task trajectory.Task, s
 
 // prefixOf is the beginning of a trajectory that a child of it has too: its first turns, and the tokens up to their end.
 func prefixOf(t *trajectory.Trajectory, turns int) *trajectory.Trajectory {
-	out := &trajectory.Trajectory{TaskID: t.TaskID, Turns: t.Turns[:turns:turns]}
+	out := &trajectory.Trajectory{TaskID: t.TaskID, Turns: slices.Clone(t.Turns[:turns])}
+	for k := range out.Turns {
+		out.Turns[k].Shared = nameOf(t, k)
+	}
 	var ends []int // of samples, which turns begin in their order and go on in any
 	for _, turn := range out.Turns {
 		ends = append(ends, make([]int, max(0, turn.Sample+1-len(ends)))...)

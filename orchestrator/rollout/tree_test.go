@@ -216,6 +216,37 @@ func checkWithin(t *testing.T, parent, tr *trajectory.Trajectory) {
 	}
 }
 
+// A trajectory that was recorded before its run had trees gave its turns no names: what forks off it names them, so that they count once.
+func TestForksOfATrajectoryWithoutTrees(t *testing.T) {
+	f := newForest(t, rollout.Trees{Roots: 1, Rule: tree.Entropy{Base: 1}})
+	trees := f.Trees
+	for group := range 20 {
+		place := rollout.Place{Phase: "train", Group: group, Task: rollouttest.Task("q", "1+1?", "2")}
+		f.Trees = nil
+		root := f.Sample(t.Context(), place)
+		require.Empty(t, root.Err)
+		require.Empty(t, root.Turns[0].Shared)
+		if len(root.Turns) < 2 {
+			continue
+		}
+		f.Trees = trees
+		f.Recovered = func(id string) (*trajectory.Trajectory, bool) {
+			if id == root.ID {
+				return root, true
+			}
+			return nil, false
+		}
+		g, err := f.Grow(t.Context(), place, place.Task, 2, []tree.Leaf{{}}, nil)
+		require.NoError(t, err)
+		child := g.Trajectories[1]
+		require.Empty(t, child.Err)
+		require.Equal(t, trajectory.SharedName(root.ID, 0), child.Turns[0].Shared)
+		require.False(t, child.Owns(0))
+		return
+	}
+	t.Fatal("no root has two turns")
+}
+
 // Every turn of a tree is sampled once and every call runs once, whatever shares it; a child has its parent's tokens up to the fork.
 func TestSharedTurnsAreSampledOnce(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
@@ -365,6 +396,11 @@ func TestThousandTreesAreKilledAndGoOn(t *testing.T) {
 }
 
 func killTree(t *testing.T, trial int, kills, failures *atomic.Int64) {
+	defer func() {
+		if t.Failed() {
+			t.Logf("trial %d", trial)
+		}
+	}()
 	rng := rand.New(rand.NewPCG(uint64(trial), 7))
 	size := 1 + rng.IntN(10)
 	trees := anyTrees(rng, size)
@@ -374,9 +410,6 @@ func killTree(t *testing.T, trial int, kills, failures *atomic.Int64) {
 		remembering(t, f)
 	}
 	guested := !stateful && rng.IntN(3) == 0
-	if guested {
-		programs(t, f)
-	}
 	failing := rng.IntN(2) == 0
 	life := 0
 	if failing { // each life fails elsewhere
@@ -390,6 +423,9 @@ func killTree(t *testing.T, trial int, kills, failures *atomic.Int64) {
 		kill := 0
 		if life < 3 {
 			kill = 1 + rng.IntN(3*size)
+		}
+		if guested { // a process has a gateway of its own, which a late request of a killed agent does not reach
+			programs(t, f)
 		}
 		group, killed = process(t, path, f, place, task, size, kill)
 		if killed {

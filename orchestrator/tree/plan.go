@@ -88,7 +88,7 @@ func (p *Plan) Next() []Start {
 	first := len(p.leaves)
 	switch {
 	case len(p.leaves) == 0:
-		p.plant(p.roots)
+		p.plant(p.first())
 	case len(p.leaves) == p.size:
 		return nil
 	default:
@@ -107,6 +107,17 @@ func (p *Plan) Next() []Start {
 		out = append(out, Start{Number: n, Leaf: p.leaves[n], Fork: p.forks[n]})
 	}
 	return out
+}
+
+// first is how many roots the trees begin with: those that the plan says, but what was recorded has its room, and the roots that it forks off.
+func (p *Plan) first() int {
+	needed, children := 0, 0
+	for _, b := range p.before {
+		if b.Branch != "" {
+			needed, children = max(needed, b.Index+1), children+1
+		}
+	}
+	return max(min(p.roots, p.size-children), needed)
 }
 
 // Ended says that a leaf ended with these turns; nil: it failed, so that nothing forks off it.

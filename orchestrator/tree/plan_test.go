@@ -187,6 +187,40 @@ func TestBranchesComeAsOftenAsTheirProbability(t *testing.T) {
 	}
 }
 
+// The difference of entropies is summed over the tokens that it is the mean over, as the weight of ARPO's code expects: half a nat over 20 tokens of a
+// vocabulary of 151,936 at weight 0.2 adds 0.168.
+func TestTheDifferenceIsASum(t *testing.T) {
+	e := Entropy{Base: 0.5, Weight: 0.2, Tokens: 20, Vocabulary: 151_936}
+	require.InDelta(t, 0.668, e.Probability(0.5, 0), 5e-4)
+	e.Tokens = 0
+	require.InDelta(t, 0.508, e.Probability(0.5, 0), 5e-4)
+}
+
+// Settings may change where a run goes on: what was recorded keeps its place, and there are never more leaves than the task has.
+func TestPlansOfOtherRoots(t *testing.T) {
+	lowered := []Leaf{{Index: 0}, {Index: 1}, {Index: 2}, {Index: 1, Branch: "0", Forked: 1}, {Index: 2, Branch: "0", Forked: 1}, {Index: 2, Branch: "1", Forked: 1}}
+	raised := []Leaf{{Index: 0}, {Index: 1}, {Index: 0, Branch: "0", Forked: 1}, {Index: 1, Branch: "0", Forked: 1}}
+	for name, c := range map[string]struct {
+		roots, size int
+		before      []Leaf
+	}{"fewer roots": {1, 6, lowered}, "more roots": {4, 4, raised}, "more roots than there is room for": {6, 6, lowered}} {
+		t.Run(name, func(t *testing.T) {
+			p := NewPlan(Entropy{Vocabulary: 50}, c.roots, c.size, seeds(1), c.before)
+			for {
+				starts := p.Next()
+				if len(starts) == 0 {
+					break
+				}
+				for _, s := range starts {
+					p.Ended(s.Number, []Turn{{NLL: []float64{1}}, {NLL: []float64{1}}})
+				}
+			}
+			require.Empty(t, p.before)
+			require.Len(t, p.leaves, c.size)
+		})
+	}
+}
+
 // AEPO's penalty: a branch right behind another one comes with (1 - penalty) of its probability.
 func TestBranchesInARowArePenalized(t *testing.T) {
 	e := Entropy{Base: 0.6, Vocabulary: 50, Penalty: 0.5}

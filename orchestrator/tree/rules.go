@@ -10,18 +10,19 @@ import (
 )
 
 // Entropy branches before a turn that follows a result with the probability clamp(Base + Weight * dH) (ARPO, arXiv 2507.19849, section 3.2). dH is
-// how much the entropy of the turn's first tokens is above that of the leaf's first turn, in units of ln Vocabulary.
+// how much the entropy of the turn's first tokens is above that of the leaf's first turn, summed over the tokens, in units of ln Vocabulary.
 type Entropy struct {
 	Base, Weight float64
+	Tokens       int     // that an entropy is the mean over; 0: 1
 	Vocabulary   int     // tokens of the model
 	Lagged       bool    // decides by the entropy of the turn that issued the call, as the released code does, not of the one that read its result
 	Penalty      float64 // AEPO: the probability is times (1 - Penalty)^n behind n branches in a row; 0: none
 	Depth        int     // most forks on the way to a leaf; 0: any number
 }
 
-// Probability is that of a branch with the difference of entropies, in nats, behind so many branches in a row.
+// Probability is that of a branch with the difference of entropies, in nats a token, behind so many branches in a row.
 func (e Entropy) Probability(difference float64, row int) float64 {
-	p := e.Base + e.Weight*difference/math.Log(float64(max(2, e.Vocabulary)))
+	p := e.Base + e.Weight*difference*float64(max(1, e.Tokens))/math.Log(float64(max(2, e.Vocabulary)))
 	return min(1, max(0, p)) * math.Pow(1-e.Penalty, float64(row))
 }
 

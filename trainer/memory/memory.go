@@ -328,7 +328,11 @@ func (s Setting) tokens() string {
 }
 
 func (b *builder) forward(name string, c *modelfile.Config, half bool, ranks string) {
-	p := Part{Name: name, Bytes: newShape(b.s, c, half).inference(), How: b.s.tokens() + ", one layer at a time", Ranks: ranks}
+	s := b.s
+	if ranks == "0" { // rank 0 computes it alone
+		s.Context = 1
+	}
+	p := Part{Name: name, Bytes: newShape(s, c, half).inference(), How: s.tokens() + ", one layer at a time", Ranks: ranks}
 	if b.s.CUDA {
 		p.During = name
 	}

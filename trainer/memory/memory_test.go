@@ -175,3 +175,23 @@ func changes(all []Remedy) (out []string) {
 	}
 	return out
 }
+
+// Ranks that compute a micro-batch together have the activations of their share; what rank 0 computes alone stays whole.
+func TestRanksThatComputeTogether(t *testing.T) {
+	part := func(s Setting, name string) int64 {
+		for _, p := range Of(s).Parts {
+			if p.Name == name {
+				return p.Bytes
+			}
+		}
+		t.Fatalf("there is no part %q", name)
+		return 0
+	}
+	alone := Setting{Model: seven(), BFloat16: true, Teacher: seven(), Reference: true, Tokens: 16384, Longest: 16384, Ranks: 4, CUDA: true, Checkpoint: true}
+	together := alone
+	together.Context = 4
+	for _, name := range []string{"activations", "reference's forward"} {
+		require.Less(t, part(together, name), part(alone, name), name)
+	}
+	require.Equal(t, part(alone, "teacher's forward"), part(together, "teacher's forward"))
+}
