@@ -99,7 +99,7 @@ func predicted(random *rand.Rand, vocab int) *Batch {
 }
 
 // weighted is a forward of b and the gradients of a sum of its outputs with random weights.
-func weighted(m *Model, o *Optimizer, b *Batch, options ForwardOptions, random *rand.Rand) (outputs []float32, grads map[string][]float32, err error) {
+func weighted(m *Model, b *Batch, options ForwardOptions, random *rand.Rand) (outputs []float32, grads map[string][]float32, err error) {
 	options.Grad, options.Entropy, options.Values = true, true, true
 	out, err := m.Forward(b, options)
 	if err != nil {
@@ -139,6 +139,11 @@ func weighted(m *Model, o *Optimizer, b *Batch, options ForwardOptions, random *
 			return nil, nil, err
 		}
 	}
+	o, err := NewOptimizer(m, DefaultAdamW(), nil) // which clears them
+	if err != nil {
+		return nil, nil, err
+	}
+	defer o.Close()
 	return outputs, grads, o.ZeroGrad()
 }
 
@@ -160,18 +165,13 @@ func playContext(g *Group) error {
 			return err
 		}
 		defer m.Close()
-		o, err := NewOptimizer(m, DefaultAdamW(), nil)
-		if err != nil {
-			return err
-		}
-		defer o.Close()
 		random, forests := rand.New(rand.NewPCG(5, 6)), 15
 		var worst [2]float64
 		for n := range forests {
 			b := predicted(random, 61)
 			seed := random.Uint64()
 			run := func(context *Group) ([]float32, map[string][]float32, error) {
-				return weighted(m, o, b, ForwardOptions{Checkpoint: c.checkpoint, Context: context}, rand.New(rand.NewPCG(seed, 1)))
+				return weighted(m, b, ForwardOptions{Checkpoint: c.checkpoint, Context: context}, rand.New(rand.NewPCG(seed, 1)))
 			}
 			want, wantGrads, err := run(nil)
 			if err != nil {
@@ -239,17 +239,12 @@ func playContextTraffic(g *Group) error {
 		return err
 	}
 	defer m.Close()
-	o, err := NewOptimizer(m, DefaultAdamW(), nil)
-	if err != nil {
-		return err
-	}
-	defer o.Close()
 	ids := make([]int32, 2048)
 	for i := range ids {
 		ids[i] = int32(i * i % 61)
 	}
 	before := g.Traffic()
-	if _, _, err := weighted(m, o, plain(ids, 1), ForwardOptions{Context: g}, rand.New(rand.NewPCG(1, 2))); err != nil {
+	if _, _, err := weighted(m, plain(ids, 1), ForwardOptions{Context: g}, rand.New(rand.NewPCG(1, 2))); err != nil {
 		return err
 	}
 	t := g.Traffic().Since(before)
@@ -284,11 +279,9 @@ func playContextMemory(g *Group) error {
 		return err
 	}
 	defer m.Close()
-	o, err := NewOptimizer(m, DefaultAdamW(), nil)
-	if err != nil {
+	if err := m.AddValueHead(); err != nil {
 		return err
 	}
-	defer o.Close()
 	peak := func() (kib int) {
 		text, _ := os.ReadFile("/proc/self/status")
 		_, after, _ := strings.Cut(string(text), "VmHWM:")
@@ -298,22 +291,7 @@ func playContextMemory(g *Group) error {
 	before, ids := peak(), make([]int32, 4096)
 	b := plain(ids, 1)
 	b.RowToken, b.RowTarget = b.RowToken[4000:], b.RowTarget[4000:]
-	out, err := m.Forward(b, ForwardOptions{Grad: true, Context: g})
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	w, err := FromFloats(m, make([]float32, len(b.RowToken)))
-	if err != nil {
-		return err
-	}
-	defer CloseTensor(w)
-	loss, err := MaskedSum(out.Logprobs, w)
-	if err != nil {
-		return err
-	}
-	defer CloseTensor(loss)
-	if err := Backward(loss); err != nil {
+	if _, _, err := weighted(m, b, ForwardOptions{Context: g}, rand.New(rand.NewPCG(1, 2))); err != nil {
 		return err
 	}
 	fmt.Printf("grew %d\n", peak()-before)

@@ -68,12 +68,7 @@ std::vector<std::vector<Block>> make_parts(const Shape& s, const Plan& plan, int
 // Runs of keys of a block: ancestors, then its own segment up to the block's end.
 std::vector<Run> key_runs(const Block& b) {
   std::vector<Run> runs = b.segment->ancestors;
-  const Run own{b.segment->start, b.first + b.count};
-  if (!runs.empty() && runs.back().start + runs.back().length == own.start) {
-    runs.back().length += own.length;
-  } else {
-    runs.push_back(own);
-  }
+  add_run(runs, {b.segment->start, b.first + b.count});
   return runs;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "train.h"
+
 namespace af {
 namespace {
 
@@ -16,14 +18,9 @@ std::vector<Range> dealt(int64_t tokens, int64_t rank, int64_t world) {
   return out;
 }
 
-at::Tensor longs(const std::vector<int64_t>& values, at::Device device) {
-  return at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kLong)
-      .to(device, /*non_blocking=*/false, /*copy=*/true);
-}
-
 }  // namespace
 
-Context::Context(std::shared_ptr<Group> group, int64_t tokens, const std::vector<int64_t>& row_token, at::Device device)
+Context::Context(const af_model& m, std::shared_ptr<Group> group, int64_t tokens, const std::vector<int64_t>& row_token)
     : group_(std::move(group)), tokens_(tokens) {
   const int64_t world = group_->world();
   std::vector<std::vector<int64_t>> token_of(world), row_of(world);
@@ -40,13 +37,12 @@ Context::Context(std::shared_ptr<Group> group, int64_t tokens, const std::vector
   own_ = dealt(tokens, group_->rank(), world);
   if (own_.empty()) own_ = {{0, 1}};
   rows_ = row_of[group_->rank()];
-  rows_N_ = longs(rows_, device);
-  token_slots_ = slots(token_of, tokens, device);
-  row_slots_ = slots(row_of, static_cast<int64_t>(row_token.size()), device);
+  rows_N_ = to_device(m, rows_);
+  token_slots_ = slots(m, token_of, tokens);
+  row_slots_ = slots(m, row_of, static_cast<int64_t>(row_token.size()));
 }
 
-Context::Slots Context::slots(const std::vector<std::vector<int64_t>>& by_rank, int64_t count,
-                              at::Device device) const {
+Context::Slots Context::slots(const af_model& m, const std::vector<std::vector<int64_t>>& by_rank, int64_t count) {
   Slots s;
   for (const auto& things : by_rank) s.size = std::max(s.size, static_cast<int64_t>(things.size()));
   s.size = (s.size + 15) / 16 * 16;  // piece_of cuts there
@@ -54,7 +50,7 @@ Context::Slots Context::slots(const std::vector<std::vector<int64_t>>& by_rank, 
   for (size_t r = 0; r < by_rank.size(); r++) {
     for (size_t i = 0; i < by_rank[r].size(); i++) place[by_rank[r][i]] = static_cast<int64_t>(r) * s.size + i;
   }
-  s.of_all = longs(place, device);
+  s.of_all = to_device(m, place);
   return s;
 }
 

@@ -18,7 +18,7 @@ namespace af {
 class Context {
  public:
   // tokens of the batch, and the token [N] of each of its rows
-  Context(std::shared_ptr<Group> group, int64_t tokens, const std::vector<int64_t>& row_token, at::Device device);
+  Context(const af_model& m, std::shared_ptr<Group> group, int64_t tokens, const std::vector<int64_t>& row_token);
 
   int64_t tokens() const { return tokens_; }                    // of the batch
   const std::vector<Range>& own() const { return own_; }        // runs of tokens that this rank computes, in their order
@@ -40,14 +40,14 @@ class Context {
     int64_t size = 0;   // of a rank's slot, a multiple of 16
     at::Tensor of_all;  // [things]: rank * size + its place within the slot
   };
-  Slots slots(const std::vector<std::vector<int64_t>>& by_rank, int64_t count, at::Device device) const;
+  static Slots slots(const af_model& m, const std::vector<std::vector<int64_t>>& by_rank, int64_t count);
   at::Tensor spread(const Slots& s, const at::Tensor& own) const;
 
   const std::shared_ptr<Group> group_;
   const int64_t tokens_;
   std::vector<Range> own_;
   std::vector<int64_t> rows_;
-  at::Tensor rows_N_;  // the same, int64 on the device
+  at::Tensor rows_N_;  // the same on the device
   Slots token_slots_, row_slots_;
 };
 

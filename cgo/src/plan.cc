@@ -28,11 +28,7 @@ std::vector<Segment> make_segments(const af_batch& b) {
       const Segment& p = segments[parent];
       s.ancestors = p.ancestors;
       s.before = p.before + p.length;
-      if (!s.ancestors.empty() && s.ancestors.back().start + s.ancestors.back().length == p.start) {
-        s.ancestors.back().length += p.length;
-      } else {
-        s.ancestors.push_back({p.start, p.length});
-      }
+      add_run(s.ancestors, {p.start, p.length});
     }
     segments.push_back(std::move(s));
   }
@@ -67,13 +63,7 @@ std::vector<Segment> pieces(const std::vector<Segment>& segments, const std::vec
       const int64_t start = std::max(s.start, r.begin), end = std::min(s.start + s.length, r.begin + r.length);
       if (start >= end) continue;
       Segment piece{start, end - start, s.ancestors, s.before + start - s.start, row};
-      if (start > s.start) {
-        if (!piece.ancestors.empty() && piece.ancestors.back().start + piece.ancestors.back().length == s.start) {
-          piece.ancestors.back().length += start - s.start;
-        } else {
-          piece.ancestors.push_back({s.start, start - s.start});
-        }
-      }
+      if (start > s.start) add_run(piece.ancestors, {s.start, start - s.start});
       row += piece.length;
       out.push_back(std::move(piece));
     }
@@ -82,8 +72,8 @@ std::vector<Segment> pieces(const std::vector<Segment>& segments, const std::vec
 }
 
 // Leaves this rank its own tokens and rows of a batch that several ranks compute.
-void share_out(Plan& p, std::vector<int64_t>& positions, const std::shared_ptr<Group>& group, at::Device device) {
-  p.context = std::make_shared<Context>(group, p.T, p.row_token, device);
+void share_out(const af_model& m, Plan& p, std::vector<int64_t>& positions, const std::shared_ptr<Group>& group) {
+  p.context = std::make_shared<Context>(m, group, p.T, p.row_token);
   const std::vector<Range>& own = p.context->own();
   std::vector<int64_t> row(p.T);  // of a token among the own ones
   p.T = 0;
@@ -104,10 +94,6 @@ void share_out(Plan& p, std::vector<int64_t>& positions, const std::shared_ptr<G
   p.N = static_cast<int64_t>(p.row_token.size());
 }
 
-at::Tensor on_device(const af_model& m, std::vector<int64_t>& values) {
-  return to_device(m, at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kLong));
-}
-
 }  // namespace
 
 at::Tensor to_device(const af_model& m, const at::Tensor& x) {
@@ -116,6 +102,11 @@ at::Tensor to_device(const af_model& m, const at::Tensor& x) {
 }
 
 int64_t Plan::keys() const { return context ? context->tokens() : T; }
+
+at::Tensor to_device(const af_model& m, const std::vector<int64_t>& values) {
+  return to_device(
+      m, at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kLong));
+}
 
 Plan make_plan(const af_model& m, const af_batch& b, const std::shared_ptr<Group>& context) {
   if (b.num_tokens < 1 || b.num_rows < 1) throw InputError("batch: it needs at least one token and one row");
@@ -132,10 +123,10 @@ Plan make_plan(const af_model& m, const af_batch& b, const std::shared_ptr<Group
   for (int64_t t = 0; t < p.T; t++) {
     if (positions[t] < 0) throw InputError(at_index("positions", t, positions[t]) + ", it must be at least 0");
   }
-  if (context) share_out(p, positions, context, m.device);
-  p.tokens_T = on_device(m, p.tokens);
-  p.row_token_N = on_device(m, p.row_token);
-  p.row_target_N = on_device(m, p.row_target);
+  if (context) share_out(m, p, positions, context);
+  p.tokens_T = to_device(m, p.tokens);
+  p.row_token_N = to_device(m, p.row_token);
+  p.row_target_N = to_device(m, p.row_target);
 
   // As transformers: angle = position * inv_freq in float32, then cosine and sine times the attention factor.
   const int64_t half = m.config.head_dim / 2;

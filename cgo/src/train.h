@@ -13,6 +13,15 @@ struct Run {  // consecutive packed tokens
   int64_t start, length;
 };
 
+// Adds a run behind others; one that begins where the last ends is joined to it.
+inline void add_run(std::vector<Run>& runs, const Run& r) {
+  if (!runs.empty() && runs.back().start + runs.back().length == r.start) {
+    runs.back().length += r.length;
+  } else {
+    runs.push_back(r);
+  }
+}
+
 struct Segment {
   int64_t start, length;
   std::vector<Run> ancestors;  // from the root down, adjacent runs joined
@@ -47,6 +56,7 @@ Plan make_plan(const af_model& m, const af_batch& b, const std::shared_ptr<Group
 
 // The CPU tensor on the model's device, a copy; from pinned memory to a CUDA device, so that the CPU need not wait.
 at::Tensor to_device(const af_model& m, const at::Tensor& x);
+at::Tensor to_device(const af_model& m, const std::vector<int64_t>& values);  // [values] int64
 
 // Whether operations run on kernels.h.
 inline bool use_kernels(const af_model& m) { return m.path == Path::kKernels; }

@@ -144,10 +144,6 @@ at::Tensor as_ints(const af_model& m, const std::vector<int32_t>& values) {
   return to_device(m,
                    at::from_blob(const_cast<int32_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kInt));
 }
-at::Tensor as_longs(const af_model& m, const std::vector<int64_t>& values) {
-  return to_device(
-      m, at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kLong));
-}
 
 }  // namespace
 
@@ -180,9 +176,9 @@ Varlen make_varlen(const af_model& m, const Plan& plan) {
   for (int64_t t = 0; t < plan.keys(); t++) first[t + 1] += first[t];
   std::vector<int64_t> next(first.begin(), first.end() - 1), row(keys);
   for (int64_t a = 0; a < keys; a++) row[next[token[a]]++] = a;
-  v.key_token_A = as_longs(m, token);
-  v.row_A = as_longs(m, row);
-  v.row_begin = as_longs(m, first);
+  v.key_token_A = to_device(m, token);
+  v.row_A = to_device(m, row);
+  v.row_begin = to_device(m, first);
   return v;
 }
 
