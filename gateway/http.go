@@ -61,8 +61,8 @@ func placeOf(r *http.Request) (p place) {
 	if len(p.keys) > 0 {
 		return p
 	}
-	if scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "bearer") {
-		p.keys = append(p.keys, strings.TrimSpace(given))
+	if given, ok := httpserver.Bearer(r); ok {
+		p.keys = append(p.keys, given)
 	}
 	p.keys = append(p.keys, r.Header.Get("X-Api-Key"), r.Header.Get("X-Goog-Api-Key"))
 	p.keys = slices.DeleteFunc(p.keys, func(key string) bool { return key == "" })

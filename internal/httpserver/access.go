@@ -23,10 +23,19 @@ func CheckKey(address, host, key string) error {
 	return nil
 }
 
-// Bears says whether a request bears the key: Authorization: Bearer KEY. How long it takes tells nothing of the key.
+// Bears says whether a request bears the key. How long it takes tells nothing of the key.
 func Bears(r *http.Request, key string) bool {
+	given, ok := Bearer(r)
+	return Same(given, key) && ok
+}
+
+// Bearer is the key that a request bears: Authorization: Bearer KEY; false: none.
+func Bearer(r *http.Request) (key string, ok bool) {
 	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	return Same(strings.TrimSpace(given), key) && strings.EqualFold(scheme, "bearer")
+	if !strings.EqualFold(scheme, "bearer") {
+		return "", false
+	}
+	return strings.TrimSpace(given), true
 }
 
 // Same compares a given key with the right one. How long it takes tells nothing of the key.

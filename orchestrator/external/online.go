@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -331,11 +330,8 @@ func (o *Online) awaitBearer(r *http.Request) (of *waiting, was string, over, la
 
 // keyOf is the key that a request bears; "": none.
 func keyOf(r *http.Request) string {
-	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "bearer") {
-		return ""
-	}
-	return strings.TrimSpace(key)
+	key, _ := httpserver.Bearer(r)
+	return key
 }
 
 // bearer finds whose key a request bears: a trajectory that waits, or one that is over, with its result.
