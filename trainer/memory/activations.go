@@ -28,7 +28,10 @@ func newShape(s Setting, c *modelfile.Config, half bool) shape {
 
 // own is how many tokens of a micro-batch a rank computes.
 func (s Setting) own() int64 {
-	n := int64(max(s.Context, 1))
+	if s.Context <= 1 {
+		return int64(s.Tokens)
+	}
+	n := int64(s.Context)
 	return 2 * ((int64(s.Tokens) + 2*n - 1) / (2 * n)) // two runs of those that are dealt
 }
 
