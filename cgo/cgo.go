@@ -169,7 +169,7 @@ type Batch struct {
 	SegmentLength []int32 // [S] >= 1
 	SegmentParent []int32 // [S] an earlier segment, or -1
 	RowToken      []int32 // [N] packed index whose hidden state predicts; an index may repeat
-	RowTarget     []int32 // [N] the predicted token id
+	RowTarget     []int32 // [N] the predicted token id; rows that repeat with their target are computed once
 	Temperature   float64 // divides the logits, > 0
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -174,4 +175,14 @@ func thousands(n int) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
+}
+
+// The head computes equal rows once: a batch with each of its rows four times multiplies no more than with each once.
+func TestEqualRowsAreComputedOnce(t *testing.T) {
+	c, err := modelShape("0.5B")
+	require.NoError(t, err)
+	b := countBatch(t, "1x64+4x16", c.VocabSize)
+	once := countStep(t, c, b, false)
+	b.RowToken, b.RowTarget = slices.Repeat(b.RowToken, 4), slices.Repeat(b.RowTarget, 4)
+	require.Equal(t, once.flop, countStep(t, c, b, false).flop)
 }

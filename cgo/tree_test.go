@@ -18,6 +18,7 @@ type forest struct {
 
 type leaf struct {
 	sequence *Batch
+	path     []int // its tokens in batch
 	rows     []int // row of batch for every row of sequence
 }
 
@@ -63,19 +64,36 @@ func makeForest(random *rand.Rand, vocab int, temperature float64, lengths [][]i
 
 func (f *forest) addLeaf(path []int, own int) {
 	b := f.batch
-	l := leaf{sequence: &Batch{SegmentStart: []int32{0}, SegmentLength: []int32{int32(len(path))}, SegmentParent: []int32{-1}, Temperature: b.Temperature}}
+	l := leaf{path: path, sequence: &Batch{SegmentStart: []int32{0}, SegmentLength: []int32{int32(len(path))}, SegmentParent: []int32{-1}, Temperature: b.Temperature}}
 	for i, t := range path {
 		l.sequence.Tokens = append(l.sequence.Tokens, b.Tokens[t])
 		l.sequence.Positions = append(l.sequence.Positions, int32(i))
 	}
-	for i := len(path) - own; i < len(path); i++ {
-		l.rows = append(l.rows, len(b.RowToken))
-		b.RowToken = append(b.RowToken, int32(path[i-1]))
-		b.RowTarget = append(b.RowTarget, b.Tokens[path[i]])
-		l.sequence.RowToken = append(l.sequence.RowToken, int32(i-1))
-		l.sequence.RowTarget = append(l.sequence.RowTarget, b.Tokens[path[i]])
-	}
+	f.addRows(&l, own)
 	f.leaves = append(f.leaves, l)
+}
+
+// predictAll has every leaf predict all of its tokens but the first.
+func (f *forest) predictAll() {
+	b := f.batch
+	b.RowToken, b.RowTarget = nil, nil
+	for k := range f.leaves {
+		l := &f.leaves[k]
+		l.rows, l.sequence.RowToken, l.sequence.RowTarget = nil, nil, nil
+		f.addRows(l, len(l.path)-1)
+	}
+}
+
+// addRows has a leaf predict its last n tokens.
+func (f *forest) addRows(l *leaf, n int) {
+	b := f.batch
+	for i := len(l.path) - n; i < len(l.path); i++ {
+		l.rows = append(l.rows, len(b.RowToken))
+		b.RowToken = append(b.RowToken, int32(l.path[i-1]))
+		b.RowTarget = append(b.RowTarget, b.Tokens[l.path[i]])
+		l.sequence.RowToken = append(l.sequence.RowToken, int32(i-1))
+		l.sequence.RowTarget = append(l.sequence.RowTarget, b.Tokens[l.path[i]])
+	}
 }
 
 func pick(values []float32, rows []int) []float32 {
@@ -127,6 +145,55 @@ func TestTreeEqualsSequences(t *testing.T) {
 					require.LessOrEqual(t, worst(t, pick(logprobs, l.rows), alone), 2e-5)
 					require.LessOrEqual(t, worst(t, pick(entropy, l.rows), aloneEntropy), 2e-5)
 					weightedLoss(t, m, l.sequence, v.options, pick(wl, l.rows), pick(we, l.rows))
+				}
+				for name, want := range gradients(t, m) {
+					require.LessOrEqual(t, relative(t, tree[name], want), 2e-5, name)
+				}
+			})
+		}
+	}
+}
+
+// Rows of leaves that predict every token from their root on, of which most are those of other leaves: a row that stands several times is computed once,
+// and has the sum of its gradients.
+func TestSharedRowsEqualSequences(t *testing.T) {
+	for _, name := range []string{"smollm", "llama_biases"} {
+		for _, v := range variants {
+			t.Run(name+"/"+v.name, func(t *testing.T) {
+				g := loadGolden(t, name)
+				m := g.model(t)
+				require.NoError(t, useGeneric(m, v.generic))
+				withValueHead(t, m)
+				o, err := NewOptimizer(m, DefaultAdamW(), nil)
+				require.NoError(t, err)
+				defer o.Close()
+				random := rand.New(rand.NewPCG(3, 4))
+				f := makeForest(random, g.Config.VocabSize, g.Temperature, [][]int{{40, 3}, {1, 20}, {5, 9}})
+				f.predictAll()
+				distinct := map[[2]int32]bool{}
+				for i, token := range f.batch.RowToken {
+					distinct[[2]int32{token, f.batch.RowTarget[i]}] = true
+				}
+				n := len(f.batch.RowToken)
+				require.Greater(t, n, 2*len(distinct))
+				wl, we, wv := make([]float32, n), make([]float32, n), make([]float32, n)
+				for i := range wl {
+					wl[i], we[i], wv[i] = random.Float32()-0.5, 0.1*(random.Float32()-0.5), 0.1*(random.Float32()-0.5)
+				}
+				got, err := m.Infer(f.batch, ForwardOptions{Entropy: true, Values: true})
+				require.NoError(t, err)
+				weightedLoss(t, m, f.batch, v.options, wl, we)
+				valueLoss(t, m, f.batch, v.options, wl, wv)
+				tree := gradients(t, m)
+				require.NoError(t, o.ZeroGrad())
+				for _, l := range f.leaves {
+					alone, err := m.Infer(l.sequence, ForwardOptions{Entropy: true, Values: true})
+					require.NoError(t, err)
+					require.LessOrEqual(t, worst(t, pick(got.Logprobs, l.rows), alone.Logprobs), 2e-5)
+					require.LessOrEqual(t, worst(t, pick(got.Entropy, l.rows), alone.Entropy), 2e-5)
+					require.LessOrEqual(t, worst(t, pick(got.Values, l.rows), alone.Values), 2e-5)
+					weightedLoss(t, m, l.sequence, v.options, pick(wl, l.rows), pick(we, l.rows))
+					valueLoss(t, m, l.sequence, v.options, pick(wl, l.rows), pick(wv, l.rows))
 				}
 				for name, want := range gradients(t, m) {
 					require.LessOrEqual(t, relative(t, tree[name], want), 2e-5, name)

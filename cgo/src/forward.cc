@@ -9,6 +9,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include <unordered_map>
+
 #include "cuda/launch.h"
 #include "exchange.h"
 #include "profile.h"
@@ -170,12 +172,60 @@ void layer_backward(const af_model& m, const Layer& l, const Layer& g, const Lay
   rms_norm_backward(m, as_row(dx), g.input_norm_D, as_row(w.d_normed), as_row(s.input_TD), l.input_norm_D, s.rstd_T);
 }
 
+// The rows of a batch, equal ones once: leaves of a tree, and sequences of a group that are alike up to a token, ask for
+// the same prediction. The head computes each once, and sums its gradients, in the order of the batch.
+class DistinctRows {
+ public:
+  DistinctRows() = default;
+  DistinctRows(const af_model& m, const af_batch& b) {
+    std::unordered_map<uint64_t, int64_t> seen;
+    for (int64_t i = 0; i < b.num_rows; i++) {
+      const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(b.row_token[i])) << 32 |
+                           static_cast<uint32_t>(b.row_target[i]);
+      const auto [at, first] = seen.try_emplace(key, static_cast<int64_t>(token_.size()));
+      index_.push_back(at->second);
+      if (!first) continue;
+      token_.push_back(b.row_token[i]);
+      target_.push_back(b.row_target[i]);
+    }
+    if (token_.size() < index_.size())
+      index_N_ = to_device(m, index_);
+    else
+      index_.clear();
+  }
+
+  // b with these rows, which must outlive it.
+  af_batch of(af_batch b) const {
+    b.num_rows = static_cast<int64_t>(token_.size());
+    b.row_token = token_.data();
+    b.row_target = target_.data();
+    return b;
+  }
+  // values of the distinct rows -> [N] of the batch's
+  at::Tensor spread(const at::Tensor& values) const {
+    return index_.empty() ? values : values.index_select(0, index_N_);
+  }
+  // gradients [N] of the batch's rows -> of the distinct ones; undefined stays undefined
+  at::Tensor sum(const af_model& m, const at::Tensor& d) const {
+    if (index_.empty() || !d.defined()) return d;
+    const at::Tensor out = m.scratch({static_cast<int64_t>(token_.size()), 1}).zero_();
+    add_rows(m, out, index_, index_N_, d.contiguous().unsqueeze(1));
+    return out.squeeze(1);
+  }
+
+ private:
+  std::vector<int32_t> token_, target_;
+  std::vector<int64_t> index_;  // [N] which of them a row of the batch is; empty where none is there twice
+  at::Tensor index_N_;          // the same on the device
+};
+
 // One forward, kept for its backward.
 struct ForwardState : torch::CustomClassHolder {
   std::shared_ptr<af_model> model;
   uint64_t version = 0;
   bool keep = false, checkpoint = false, values = false, adapter = false;
-  Plan plan;
+  DistinctRows rows;
+  Plan plan;  // of the distinct rows
   std::vector<LayerState> layers;
   at::Tensor rows_ND, rows_rstd_N, hidden_ND;  // rows of the last layer's output, and normed
   HeadResult result;
@@ -266,13 +316,15 @@ void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor
 torch::autograd::variable_list outputs(const ForwardState& f) {
   torch::autograd::variable_list own{f.result.logprob_N, f.result.entropy_N};
   if (f.values) own.push_back(f.value_N);
-  if (f.plan.context == nullptr) return own;
-  return f.plan.context->gather_rows(at::stack(own, 1)).t().contiguous().unbind(0);
+  if (f.plan.context) own = f.plan.context->gather_rows(at::stack(own, 1)).t().contiguous().unbind(0);
+  for (at::Tensor& t : own) t = f.rows.spread(t);
+  return own;
 }
 
-// Of gradients [N] those of this process's rows; undefined stays undefined.
+// Of gradients [N] those of the rows that this process computes; undefined stays undefined.
 at::Tensor own_rows(const ForwardState& f, const at::Tensor& d) {
-  return f.plan.context && d.defined() ? f.plan.context->own_rows(d) : d;
+  const at::Tensor distinct = f.rows.sum(*f.model, d);
+  return f.plan.context && d.defined() ? f.plan.context->own_rows(distinct) : distinct;
 }
 
 struct PolicyForward : torch::autograd::Function<PolicyForward> {
@@ -312,7 +364,8 @@ extern "C" af_error* af_model_forward(af_model* m, const af_batch* b, const af_f
     auto state = c10::make_intrusive<af::ForwardState>();
     state->model = m->shared_from_this();
     state->version = m->version;
-    state->plan = af::make_plan(*m, *b, o->context == nullptr ? nullptr : o->context->group);
+    state->rows = af::DistinctRows(*m, *b);
+    state->plan = af::make_plan(*m, state->rows.of(*b), o->context == nullptr ? nullptr : o->context->group);
     state->keep = o->grad != 0;
     state->checkpoint = o->checkpoint != 0;
     state->values = o->values != 0;
