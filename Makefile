@@ -123,7 +123,7 @@ gpu-bundle: ## what scripts/gpu_check.sh needs on a GPU machine without Go or ne
 bench-train: setup ## the trainer beside transformers with padded micro-batches; writes docs/performance.md (needs an idle machine)
 	@scripts/bench_train.sh
 
-bench-tree: setup ## a step of 16 trajectories that branch after 1,000 tokens, packed against each alone (needs an idle machine; 10 minutes)
+bench-tree: setup ## a step of 16 trajectories that branch after 1,000 tokens, packed against each alone (needs an idle machine; 15 minutes)
 	@scripts/bench_tree.sh
 
 bench-rollout: setup ## rollouts of 100 to 10,000 trajectories at once beside Python clients; writes docs/performance.md (needs an idle machine; PEERS= leaves them out)

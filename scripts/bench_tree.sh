@@ -1,7 +1,7 @@
 #!/bin/sh
 # A training step on SmolLM2-135M over one task whose 16 trajectories branch after 1,000 tokens: packed as the trainer packs trees, against each
-# trajectory computed alone, in one process that takes turns. Prints the seconds of both, the best of
-# ROUNDS (default 3), and their ratio. Wants an idle machine; 10 minutes.
+# trajectory computed alone, in one process that takes turns; of the 1,000 tokens few are sampled, or nearly all. Prints the seconds of both, the best
+# of ROUNDS (default 3), and their ratio. Wants an idle machine; 15 minutes.
 set -eu
 cd "$(dirname "$0")/.."
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT

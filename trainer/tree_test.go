@@ -210,16 +210,9 @@ func TestTreesAreTrained(t *testing.T) {
 	require.Greater(t, differ, 1e-2)
 }
 
-// TestBenchTree is make bench-tree: seconds of whole steps on SmolLM2-135M over one task with 16 leaves that share 1,000 tokens, as the trees are
-// packed and with each leaf alone, in one run that takes turns, AGENTFLY_BENCH_ROUNDS times.
-func TestBenchTree(t *testing.T) {
-	out := os.Getenv("AGENTFLY_BENCH_TREE")
-	if out == "" {
-		t.Skip("minutes on an idle machine: run by make bench-tree, which sets AGENTFLY_BENCH_TREE")
-	}
-	p, err := policy.Load("HuggingFaceTB/SmolLM2-135M-Instruct", policy.Options{Device: "cpu"})
-	require.NoError(t, err)
-	defer p.Close()
+// benchTrees is a task of 16 leaves of 60 tokens each that go on from a trunk of 1,000: a prompt, two turns and their results, or, sampled, a prompt of
+// 20 tokens and one turn.
+func benchTrees(t *testing.T, sampled bool) Batch {
 	rng := rand.New(rand.NewPCG(16, 1000))
 	random := func(n int) []int32 {
 		ids := make([]int32, n)
@@ -231,50 +224,71 @@ func TestBenchTree(t *testing.T) {
 	say := func(s *trajectory.Sample, ids []int32) {
 		require.NoError(t, s.AppendResponse(ids, make([]float32, len(ids)), make([]int32, len(ids))))
 	}
-	// A trunk of a prompt, two turns and their results, of 1,000 tokens; from its end 16 leaves of 60 tokens go on.
-	prompt, call, result := random(500), random(40), random(210)
+	prompt, call, result, long := random(500), random(40), random(210), random(980)
 	group := &trajectory.Group{}
 	for i := range 16 {
 		s := &trajectory.Sample{}
-		s.AppendObservation(prompt)
-		for k := range 2 {
-			say(s, call[k:])
-			s.AppendObservation(append(append([]int32{}, result...), call[:k]...))
+		tr := &trajectory.Trajectory{ID: fmt.Sprint(i), Index: i, Samples: []*trajectory.Sample{s}, Reward: float64(i % 2), StopReason: trajectory.StopAnswer}
+		if sampled {
+			s.AppendObservation(prompt[:20])
+			say(s, long)
+			tr.Turns = []trajectory.Turn{{CompletionStart: 20, CompletionEnd: 1000, ObservationEnd: 1000, Shared: "0:0"}}
+		} else {
+			s.AppendObservation(prompt)
+			for k := range 2 {
+				say(s, call[k:])
+				s.AppendObservation(append(append([]int32{}, result...), call[:k]...))
+			}
+			tr.Turns = []trajectory.Turn{
+				{CompletionStart: 500, CompletionEnd: 540, ObservationEnd: 750, Shared: "0:0"},
+				{CompletionStart: 750, CompletionEnd: 789, ObservationEnd: 1000, Shared: "0:1"},
+			}
 		}
 		require.Equal(t, 1000, s.Len())
 		say(s, random(60))
-		tr := &trajectory.Trajectory{ID: fmt.Sprint(i), Index: i, Samples: []*trajectory.Sample{s}, Reward: float64(i % 2), StopReason: trajectory.StopAnswer}
-		tr.Turns = []trajectory.Turn{
-			{CompletionStart: 500, CompletionEnd: 540, ObservationEnd: 750, Shared: "0:0"},
-			{CompletionStart: 750, CompletionEnd: 789, ObservationEnd: 1000, Shared: "0:1"},
-			{CompletionStart: 1000, CompletionEnd: 1060, ObservationEnd: 1060, Shared: trajectory.SharedName(tr.ID, 2)},
-		}
+		tr.Turns = append(tr.Turns, trajectory.Turn{CompletionStart: 1000, CompletionEnd: 1060, ObservationEnd: 1060, Shared: trajectory.SharedName(tr.ID, len(tr.Turns))})
 		group.Trajectories = append(group.Trajectories, tr)
 	}
-	batch := Batch{Groups: []*trajectory.Group{group}}
+	return Batch{Groups: []*trajectory.Group{group}}
+}
+
+// TestBenchTree is make bench-tree: seconds of whole steps on SmolLM2-135M over one task with 16 leaves that share 1,000 tokens, as the trees are
+// packed and with each leaf alone, in one run that takes turns, AGENTFLY_BENCH_ROUNDS times; with few of the shared tokens sampled, and with nearly all.
+func TestBenchTree(t *testing.T) {
+	out := os.Getenv("AGENTFLY_BENCH_TREE")
+	if out == "" {
+		t.Skip("minutes on an idle machine: run by make bench-tree, which sets AGENTFLY_BENCH_TREE")
+	}
+	p, err := policy.Load("HuggingFaceTB/SmolLM2-135M-Instruct", policy.Options{Device: "cpu"})
+	require.NoError(t, err)
+	defer p.Close()
 	config := Config{Schedule: Schedule{LearningRate: 1e-6}, ClipGrad: 1, Temperature: 1, MicroBatchTokens: 4096}
 	trees := makeTrainer(t, p, resolveBlock(t, "{advantage: tree}"), config)
 	config.minShared = 1 << 20
 	alone := makeTrainer(t, p, resolveBlock(t, "{advantage: tree}"), config)
-	step := func(tr *Trainer) (Metrics, float64) {
-		start := time.Now()
-		m, err := tr.Step(context.Background(), batch)
-		require.NoError(t, err)
-		return m, time.Since(start).Seconds()
-	}
-	step(trees) // the first allocates
 	rounds, _ := strconv.Atoi(os.Getenv("AGENTFLY_BENCH_ROUNDS"))
-	best := [2]float64{math.Inf(1), math.Inf(1)}
-	var tokens [2]int
-	for range max(1, rounds) {
-		for side, tr := range []*Trainer{trees, alone} {
-			m, seconds := step(tr)
-			best[side], tokens[side] = min(best[side], seconds), m.PackedTokens
-			t.Logf("%v computes %d tokens in %.1f s", [...]string{"packed", "alone"}[side], m.PackedTokens, seconds)
+	figures := map[string]map[string]any{}
+	for _, name := range []string{"prompt, turns and results", "nearly all sampled"} {
+		batch := benchTrees(t, name == "nearly all sampled")
+		step := func(tr *Trainer) (Metrics, float64) {
+			start := time.Now()
+			m, err := tr.Step(context.Background(), batch)
+			require.NoError(t, err)
+			return m, time.Since(start).Seconds()
 		}
+		step(trees) // the first allocates
+		best := [2]float64{math.Inf(1), math.Inf(1)}
+		var tokens [2]int
+		for range max(1, rounds) {
+			for side, tr := range []*Trainer{trees, alone} {
+				m, seconds := step(tr)
+				best[side], tokens[side] = min(best[side], seconds), m.PackedTokens
+				t.Logf("%s: %v computes %d tokens in %.1f s", name, [...]string{"packed", "alone"}[side], m.PackedTokens, seconds)
+			}
+		}
+		figures[name] = map[string]any{"packed_seconds": best[0], "unpacked_seconds": best[1], "ratio": best[1] / best[0], "packed_tokens": tokens[0], "unpacked_tokens": tokens[1]}
 	}
-	figures := map[string]any{"packed_seconds": best[0], "unpacked_seconds": best[1], "ratio": best[1] / best[0], "packed_tokens": tokens[0], "unpacked_tokens": tokens[1]}
-	text, err := json.Marshal(figures)
+	text, err := json.MarshalIndent(figures, "", "  ")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(out, append(text, '\n'), 0o644))
 	t.Logf("16 leaves that share 1,000 tokens: %s", text)
