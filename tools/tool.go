@@ -26,6 +26,25 @@ type Spec struct {
 	Environment   string // kind of the job's environment that it acts in: its calls have Call.Environment; "": none
 	Stateful      bool   // keeps state of a trajectory in this process: another process cannot take the trajectory up, it begins anew
 	Replays       bool   // of a stateful tool: the same calls, one after the other, come to the same state, so that a trajectory can fork
+	Writes        bool   // may change what lies outside this process, such as on a server, of which nobody makes a copy: a trajectory cannot fork
+}
+
+// Declared is what a job says of the state of the tools of a server, beside the key mcp or http: the server's own word may be missing or untrue.
+type Declared struct {
+	Stateful      *bool // later calls depend on earlier ones; nil: as the server says
+	Deterministic *bool // the same arguments give the same observation; of stateful tools, the same calls, one after the other, do
+}
+
+// Of is the spec of a tool that the job says so of.
+func (d Declared) Of(s Spec) Spec {
+	if d.Deterministic != nil {
+		s.Deterministic = *d.Deterministic
+	}
+	if d.Stateful != nil {
+		s.Stateful, s.Writes = *d.Stateful, false
+		s.Replays = s.Stateful && d.Deterministic != nil && *d.Deterministic
+	}
+	return s
 }
 
 // Limits of the calls of one tool. A zero field is no limit of its own.

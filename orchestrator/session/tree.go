@@ -8,22 +8,30 @@ import (
 )
 
 // checkForks refuses trees of trajectories whose state cannot fork. Tools without state fork by themselves, others by making their calls again, if they
-// say that this comes to the same; an environment forks from the state that it keeps, or by doing again what was done, if it does the same again.
+// say that this comes to the same; what a server keeps does not fork. An environment forks from the state that it keeps, or by doing again what was done,
+// if it does the same again.
 func checkForks(j *job.Job, chosen *tools.Registry, w *World) error {
 	if j.Rollout.Tree == nil || chosen == nil {
 		return nil
 	}
-	var stateful []string
+	var stateful, write []string
 	for _, spec := range chosen.Specs() {
-		if spec.Stateful && !spec.Replays {
+		switch {
+		case spec.Stateful && !spec.Replays:
 			stateful = append(stateful, spec.Name)
+		case spec.Writes:
+			write = append(write, spec.Name)
 		}
 	}
+	var wrong []error
 	if len(stateful) > 0 {
-		return j.Fail("rollout.tree", "trajectories that fork need tools without state of their own, or that come to it again by the same calls, and these keep some: %s; leave them or the tree out", strings.Join(stateful, ", "))
+		wrong = append(wrong, j.Fail("rollout.tree", "trajectories that fork need tools without state of their own, or that come to it again by the same calls, and these keep some: %s; leave them or the tree out", strings.Join(stateful, ", ")))
+	}
+	if len(write) > 0 {
+		wrong = append(wrong, j.Fail("rollout.tree", "trajectories that fork share what a server keeps, and calls of these tools may change it, as their server does not say otherwise: %s; write stateful: false beside mcp or http if no call depends on earlier ones, or leave them or the tree out", strings.Join(write, ", ")))
 	}
 	if w != nil && !w.stage.Spec().Deterministic {
-		return j.Fail("rollout.tree", "trajectories that fork need an environment that does the same again, and kind %s does not say that it does; use another one, or leave the tree out", j.Environment.Kind)
+		wrong = append(wrong, j.Fail("rollout.tree", "trajectories that fork need an environment that does the same again, and kind %s does not say that it does; use another one, or leave the tree out", j.Environment.Kind))
 	}
-	return nil
+	return j.Collect(wrong...)
 }

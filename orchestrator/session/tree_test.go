@@ -2,8 +2,13 @@ package session
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/agents"
@@ -12,6 +17,8 @@ import (
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
+	httptool "github.com/agentfly/agentfly/tools/http"
+	"github.com/agentfly/agentfly/tools/mcp"
 )
 
 // A job whose tools or environment cannot fork is refused by name before it runs.
@@ -41,4 +48,59 @@ func TestWhatCannotForkIsRefused(t *testing.T) {
 	require.NoError(t, equip("environment: {kind: fair}\n"))
 	require.EqualError(t, equip("environment: {kind: dice}\n"),
 		"job.yaml:6:17: rollout.tree: trajectories that fork need an environment that does the same again, and kind dice does not say that it does; use another one, or leave the tree out")
+}
+
+// The tools of a server may change what it keeps for all, unless the server says that they read only, or the job that no call depends on another one.
+// Without trees nothing changes.
+func TestToolsOfServersForkWhereTheyKeepNothing(t *testing.T) {
+	server := sdk.NewServer(&sdk.Implementation{Name: "notes", Version: "1"}, nil)
+	for name, hints := range map[string]*sdk.ToolAnnotations{"read": {ReadOnlyHint: true}, "put": {IdempotentHint: true}, "note": nil} {
+		server.AddTool(&sdk.Tool{Name: name, Annotations: hints, InputSchema: json.RawMessage(`{"type":"object"}`)}, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			return &sdk.CallToolResult{}, nil
+		})
+	}
+	service := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil))
+	t.Cleanup(service.Close)
+	catalog := tools.NewCatalog()
+	catalog.AddSource("mcp", mcp.Source)
+	catalog.AddSource("http", httptool.Source)
+	equip := func(rollout, entry string) (s *Session, err error) {
+		j, err := job.Parse("job.yaml", []byte("version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\ndata: {train: t.jsonl}\nrollout: {"+rollout+"}\nagent: {kind: tool_call, tools: ["+entry+"]}\n"), job.Options{})
+		require.NoError(t, err)
+		s = New(j)
+		err = s.Equip(t.Context(), Registries{Tools: catalog, Agents: agents.NewRegistry(), Rewards: rewards.Prebuilt(), Environments: environments.NewRegistry()})
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		return s, err
+	}
+	of := "{mcp: {url: '" + service.URL + "'}"
+	web := "{http: {url: '" + service.URL + "', name: ask"
+	const writes = "job.yaml:6:17: rollout.tree: trajectories that fork share what a server keeps, and calls of these tools may change it, as their server does not say otherwise: %; write stateful: false beside mcp or http if no call depends on earlier ones, or leave them or the tree out"
+	const keeps = "job.yaml:6:17: rollout.tree: trajectories that fork need tools without state of their own, or that come to it again by the same calls, and these keep some: %; leave them or the tree out"
+	for _, c := range []struct{ entry, says, names string }{
+		{of + "}", writes, "note, put"},
+		{of + ", only: [read]}", "", ""},
+		{of + ", only: [note], deterministic: true}", writes, "note"},
+		{of + ", stateful: false}", "", ""},
+		{of + ", stateful: true}", keeps, "note, put, read"},
+		{of + ", stateful: true, deterministic: true}", "", ""},
+		{of + ", stateful: true, deterministic: false}", keeps, "note, put, read"},
+		{web + "}}", writes, "ask"},
+		{web + ", method: DELETE}}", writes, "ask"},
+		{web + ", idempotent: true}}", writes, "ask"},
+		{web + ", method: GET}}", "", ""},
+		{web + "}, stateful: false}", "", ""},
+		{web + ", method: GET}, stateful: true}", keeps, "ask"},
+	} {
+		_, err := equip("tree: {rule: entropy}", c.entry)
+		if c.says == "" {
+			require.NoError(t, err, c.entry)
+		} else {
+			require.EqualError(t, err, strings.Replace(c.says, "%", c.names, 1), c.entry)
+		}
+		s, err := equip("group_size: 4", c.entry)
+		require.NoError(t, err, "without a tree, %s", c.entry)
+		require.Equal(t, strings.Contains(c.entry, "stateful: true"), s.Sampler.Tools.KeepsState(), c.entry)
+	}
+	_, err := equip("group_size: 4", of+", stateful: often}")
+	require.ErrorContains(t, err, "the parameter stateful must be of type bool, got a string")
 }

@@ -318,5 +318,5 @@ func TestMistakesInAnEntry(t *testing.T) {
 	_, err := source(t, map[string]any{"url": "http://h", "name": "a", "schema": "nowhere.json"})
 	require.ErrorContains(t, err, "schema: nowhere.json: ")
 	_, err = Source(context.Background(), resources.New(resources.Options{}), map[string]any{"http": map[string]any{}, "runtime": "x"})
-	require.EqualError(t, err, `the parameters cannot be read: unknown field "runtime"; allowed: http`)
+	require.EqualError(t, err, `the parameters cannot be read: unknown field "runtime"; allowed: http, stateful, deterministic`)
 }

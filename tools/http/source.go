@@ -47,7 +47,9 @@ var methods = []string{"GET", "POST", "PUT", "PATCH", "DELETE"}
 // Source is the source "http" of a catalog.
 func Source(ctx context.Context, r *resources.Resources, params map[string]any) ([]tools.Tool, error) {
 	var entry struct {
-		HTTP config `json:"http"`
+		HTTP          config `json:"http"`
+		Stateful      *bool  `json:"stateful"`
+		Deterministic *bool  `json:"deterministic"`
 	}
 	if err := resources.Decode(params, &entry); err != nil {
 		return nil, err
@@ -75,7 +77,9 @@ func Source(ctx context.Context, r *resources.Resources, params map[string]any) 
 			t.spec.Idempotent = *c.Idempotent
 		}
 		t.spec.Deterministic = t.method == "GET" // a job that says cache: true may keep it
+		t.spec.Writes = t.method != "GET"        // RFC 9110, section 9.2.1: that alone is safe of those that are allowed
 		t.spec.Limits.Retries = retries
+		t.spec = tools.Declared{Stateful: entry.Stateful, Deterministic: entry.Deterministic}.Of(t.spec)
 		out[i] = t
 	}
 	return out, nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/tools"
 )
 
 // config is what a job says of a server: {mcp: {…}}.
@@ -31,16 +32,18 @@ type config struct {
 // inherited are the variables of this process that a server sees. The others may hold secrets.
 var inherited = []string{"HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
 
-func parseConfig(r *resources.Resources, params map[string]any) (config, error) {
+func parseConfig(r *resources.Resources, params map[string]any) (c config, declared tools.Declared, err error) {
 	var in struct {
-		MCP config `json:"mcp"`
+		MCP           config `json:"mcp"`
+		Stateful      *bool  `json:"stateful"`
+		Deterministic *bool  `json:"deterministic"`
 	}
 	if err := resources.Decode(params, &in); err != nil {
-		return config{}, err
+		return c, declared, err
 	}
-	c := in.MCP
+	c = in.MCP
 	if err := c.check(); err != nil {
-		return config{}, err
+		return c, declared, err
 	}
 	for _, path := range []*string{&c.Dir, &c.Record, &c.Replay} {
 		if *path != "" {
@@ -51,11 +54,11 @@ func parseConfig(r *resources.Resources, params map[string]any) (config, error) 
 		c.Dir = cmp.Or(c.Dir, r.Resolve("."))
 		program, err := find(r, c.Command[0])
 		if err != nil {
-			return config{}, err
+			return c, declared, err
 		}
 		c.Command = append([]string{program}, c.Command[1:]...)
 	}
-	return c, nil
+	return c, tools.Declared{Stateful: in.Stateful, Deterministic: in.Deterministic}, nil
 }
 
 func (c config) check() error {

@@ -23,7 +23,7 @@ import (
 
 // Source is the factory of {mcp: {…}}: the tools of a server, or of a recording of one.
 func Source(ctx context.Context, r *resources.Resources, params map[string]any) ([]tools.Tool, error) {
-	c, err := parseConfig(r, params)
+	c, declared, err := parseConfig(r, params)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func Source(ctx context.Context, r *resources.Resources, params map[string]any) 
 		if err != nil {
 			return nil, err
 		}
-		return makeTools(c, from, offers)
+		return makeTools(c, declared, from, offers)
 	}
 	what := "the MCP server " + c.name() + ", which is not asked"
 	if len(c.Command) > 0 { // whole: who agrees must see it
@@ -55,7 +55,7 @@ func Source(ctx context.Context, r *resources.Resources, params map[string]any) 
 		r.OnClose(recorder.Close)
 		to = recorder
 	}
-	return makeTools(c, to, s.first)
+	return makeTools(c, declared, to, s.first)
 }
 
 // tool is one of a server.
@@ -71,7 +71,7 @@ func (t *tool) Call(ctx context.Context, c tools.Call) (tools.Observation, error
 	return t.server.call(ctx, t.name, c.Arguments)
 }
 
-func makeTools(c config, to caller, offers []offer) ([]tools.Tool, error) {
+func makeTools(c config, d tools.Declared, to caller, offers []offer) ([]tools.Tool, error) {
 	if len(offers) == 0 {
 		return nil, fmt.Errorf("%s: the server offers no tools", c.name())
 	}
@@ -83,7 +83,8 @@ func makeTools(c config, to caller, offers []offer) ([]tools.Tool, error) {
 			return nil, fmt.Errorf("%s: its tools %q and %q would both be called %s; a name has 1 to 64 letters, digits, _ or -", c.name(), other, o.Name, name)
 		}
 		named[name] = o.Name
-		out = append(out, &tool{tools.Spec{Name: name, Description: o.Description, Parameters: o.Parameters, Idempotent: o.Idempotent}, to, o.Name})
+		spec := tools.Spec{Name: name, Description: o.Description, Parameters: o.Parameters, Idempotent: o.Idempotent, Writes: !o.ReadOnly}
+		out = append(out, &tool{d.Of(spec), to, o.Name})
 	}
 	return out, nil
 }
@@ -108,7 +109,7 @@ func describe(t *sdk.Tool) (offer, error) {
 		o.Description = t.Title
 	}
 	if a := t.Annotations; a != nil {
-		o.Idempotent = a.IdempotentHint || a.ReadOnlyHint
+		o.Idempotent, o.ReadOnly = a.IdempotentHint || a.ReadOnlyHint, a.ReadOnlyHint
 	}
 	schema, err := json.Marshal(t.InputSchema)
 	if err != nil {

@@ -57,7 +57,7 @@ func openTest(t *testing.T, c config, b bounds) *opened {
 // registryOf registers the tools of a server.
 func registryOf(t *testing.T, s *opened, o tools.Options) *tools.Registry {
 	t.Helper()
-	made, err := makeTools(s.config, s.server, s.first)
+	made, err := makeTools(s.config, tools.Declared{}, s.server, s.first)
 	require.NoError(t, err)
 	r := tools.NewRegistry(o)
 	require.NoError(t, r.Register(made...))
@@ -104,6 +104,35 @@ func TestSchemasAreMended(t *testing.T) {
 	}
 	_, err := describe(&sdk.Tool{Name: "t", InputSchema: json.RawMessage(`[]`)})
 	require.EqualError(t, err, `tool "t": its schema is no JSON object`)
+}
+
+// What a server says of its tools is kept in a recording, too. A tool may write unless it says that it only reads: that it may be repeated says nothing of it.
+func TestHintsOfTools(t *testing.T) {
+	yes, no := true, false
+	for name, c := range map[string]struct {
+		hints    *sdk.ToolAnnotations
+		declared tools.Declared
+		want     tools.Spec
+	}{
+		"none":            {nil, tools.Declared{}, tools.Spec{Writes: true}},
+		"reads":           {&sdk.ToolAnnotations{ReadOnlyHint: true}, tools.Declared{}, tools.Spec{Idempotent: true}},
+		"idempotent":      {&sdk.ToolAnnotations{IdempotentHint: true}, tools.Declared{}, tools.Spec{Idempotent: true, Writes: true}},
+		"the job: none":   {nil, tools.Declared{Stateful: &no}, tools.Spec{}},
+		"the job: some":   {&sdk.ToolAnnotations{ReadOnlyHint: true}, tools.Declared{Stateful: &yes}, tools.Spec{Idempotent: true, Stateful: true}},
+		"the job: replay": {nil, tools.Declared{Stateful: &yes, Deterministic: &yes}, tools.Spec{Stateful: true, Replays: true, Deterministic: true}},
+		"the job: kept":   {&sdk.ToolAnnotations{ReadOnlyHint: true}, tools.Declared{Deterministic: &yes}, tools.Spec{Idempotent: true, Deterministic: true}},
+	} {
+		o, err := describe(&sdk.Tool{Name: "t", InputSchema: json.RawMessage(`{"type":"object"}`), Annotations: c.hints})
+		require.NoError(t, err)
+		text, err := json.Marshal(o)
+		require.NoError(t, err)
+		o = offer{}
+		require.NoError(t, json.Unmarshal(text, &o))
+		made, err := makeTools(config{}, c.declared, nil, []offer{o})
+		require.NoError(t, err)
+		c.want.Name, c.want.Parameters = "t", json.RawMessage(`{"type":"object"}`)
+		require.Equal(t, c.want, made[0].Spec(), name)
+	}
 }
 
 func TestServerOverStdio(t *testing.T) {
@@ -182,7 +211,7 @@ func TestGarbageBeforeTheFirstMessage(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	long := strings.Repeat("n", 100)
-	made, err := makeTools(config{Prefix: "my_"}, nil, []offer{{Name: "get weather!"}, {Name: "web/search.v2"}, {Name: "größe"}, {Name: long}})
+	made, err := makeTools(config{Prefix: "my_"}, tools.Declared{}, nil, []offer{{Name: "get weather!"}, {Name: "web/search.v2"}, {Name: "größe"}, {Name: long}})
 	require.NoError(t, err)
 	var names, theirs []string
 	for _, m := range made {
@@ -407,6 +436,6 @@ func TestConfig(t *testing.T) {
 		_, err := Source(t.Context(), resources.New(resources.Options{}), map[string]any{"mcp": params})
 		require.EqualError(t, err, want)
 	}
-	_, err := makeTools(config{URL: "http://u:p@host/a?key=s"}, nil, []offer{{Name: "a.b"}, {Name: "a_b"}})
+	_, err := makeTools(config{URL: "http://u:p@host/a?key=s"}, tools.Declared{}, nil, []offer{{Name: "a.b"}, {Name: "a_b"}})
 	require.EqualError(t, err, `http://host/a: its tools "a.b" and "a_b" would both be called a_b; a name has 1 to 64 letters, digits, _ or -`)
 }

@@ -37,6 +37,7 @@ type offer struct {
 	Description string          `json:"description,omitempty"`
 	Parameters  json.RawMessage `json:"parameters"`
 	Idempotent  bool            `json:"idempotent,omitempty"`
+	ReadOnly    bool            `json:"read_only,omitempty"` // a call changes nothing
 }
 
 // caller carries out the calls of a server's tools.

@@ -52,7 +52,9 @@ func NewServer(r *tools.Registry, version string, o ServerOptions) (*Server, err
 		parameters := spec.Parameters
 		s.server.AddTool(&sdk.Tool{
 			Name: spec.Name, Description: spec.Description, InputSchema: parameters,
-			Annotations: &sdk.ToolAnnotations{IdempotentHint: spec.Idempotent},
+			Annotations: &sdk.ToolAnnotations{
+				IdempotentHint: spec.Idempotent, ReadOnlyHint: spec.Deterministic && !spec.Stateful && !spec.Writes, // what may be kept need not run
+			},
 		}, s.call)
 	}
 	s.handler = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s.server }, &sdk.StreamableHTTPOptions{
