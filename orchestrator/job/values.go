@@ -117,7 +117,7 @@ func customSchema(v any) (map[string]any, bool) {
 			"timeout": key("number", "longest time of a call (s); left out: rollout.tool_timeout"), "max_tokens": key("integer", "longest observation (tokens); left out: rollout.tool_tokens"),
 			"concurrency": key("integer", "calls at once; 0: any number"), "rate": key("number", "calls a second; 0: any number"),
 			"retries": key("integer", "further attempts of a call that broke, of a tool that says that it is idempotent"), "cache": key("boolean", "results are kept for the same arguments, of a tool that says that it is deterministic"),
-			"stateful": key("boolean", "of mcp and http: whether later calls depend on earlier ones; left out: as readOnlyHint or the method says, see docs/trees.md"),
+			"stateful":      key("boolean", "of mcp and http: whether later calls depend on earlier ones; left out: as readOnlyHint or the method says, see docs/trees.md"),
 			"deterministic": key("boolean", "of mcp and http: the same arguments give the same result; of stateful tools, the same calls in the same order do"),
 		}}}}, true
 	case *Sources:

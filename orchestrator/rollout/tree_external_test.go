@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -27,6 +29,7 @@ type program struct {
 	url   string
 	begun atomic.Int64
 	clock bool                 // it also tells the model how many agents began, which no agent does again
+	posts bool                 // it judges each reply that it gets
 	idle  func(id string) bool // it asks for nothing; nil: none does
 }
 
@@ -67,37 +70,47 @@ func (p *program) Run(ctx context.Context, a external.Assignment) (end external.
 }
 
 func (p *program) ask(ctx context.Context, key string, messages []trajectory.Message) (said string, err error) {
-	body, err := json.Marshal(map[string]any{"messages": messages})
-	if err != nil {
-		return "", err
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/v1/chat/completions", bytes.NewReader(body))
-	if err != nil {
-		return "", err
-	}
-	r.Header.Set("Authorization", "Bearer "+key)
-	reply, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return "", err
-	}
-	defer reply.Body.Close()
-	text, err := io.ReadAll(reply.Body)
 	var read struct {
+		ID      string `json:"id"`
 		Choices []struct {
 			Message trajectory.Message `json:"message"`
 		} `json:"choices"`
 	}
-	switch {
-	case err != nil:
-		return "", err
-	case reply.StatusCode != http.StatusOK:
-		return "", fmt.Errorf("it got status %d: %s", reply.StatusCode, text)
-	}
-	if err := json.Unmarshal(text, &read); err != nil {
+	if err := p.post(ctx, key, "/v1/chat/completions", map[string]any{"messages": messages}, &read); err != nil {
 		return "", err
 	}
 	said, _ = read.Choices[0].Message.TextContent()
-	return said, nil
+	if p.posts && !strings.Contains(said, "budget of this session") {
+		err = p.post(ctx, key, "/agentfly/reward", map[string]any{"reward": float64(hashed(said)%5) / 4, "call": read.ID}, &struct{}{})
+	}
+	return said, err
+}
+
+func (p *program) post(ctx context.Context, key, path string, asked, into any) error {
+	body, err := json.Marshal(asked)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	switch {
+	case err != nil:
+		return err
+	case reply.StatusCode/100 != 2:
+		return fmt.Errorf("it got status %d: %s", reply.StatusCode, text)
+	case len(text) == 0:
+		return nil
+	}
+	return json.Unmarshal(text, into)
 }
 
 // programs has programs of their own be the agents of a forest.
@@ -245,4 +258,33 @@ func TestForksOfAService(t *testing.T) {
 	}
 	require.Equal(t, len(checkTrees(t, group, 8)), int(f.asked.Load()), "a request a turn")
 	require.EqualValues(t, 8, p.begun.Load())
+}
+
+// A leaf whose agent has a reward posted for a turn that it shares, before it has a turn of its own, goes on from the same token after a kill, whenever that comes.
+func TestForksWithinTurnsOutliveRewards(t *testing.T) {
+	trees := rollout.Trees{Roots: 1, Within: true, Rule: tree.TokenNLL{Trees: 1, Tokens: 3, Branches: 1, Rounds: 2}}
+	for trial := 0; ; trial++ {
+		task := rollouttest.Task(fmt.Sprint("q", trial), "1+1?", "2")
+		place := rollout.Place{Phase: "train", Step: 1}
+		whole := newForest(t, trees)
+		programs(t, whole).posts = true
+		want, err := whole.Grow(t.Context(), place, task, 4, nil, nil)
+		require.NoError(t, err)
+		if !slices.ContainsFunc(want.Trajectories, func(tr *trajectory.Trajectory) bool { return tr.ForkedAt > 0 && tr.Forked > 0 }) {
+			continue
+		}
+		for kill, killed := 1, true; killed; kill++ {
+			path := filepath.Join(t.TempDir(), "s.db")
+			f := newForest(t, trees)
+			programs(t, f).posts = true
+			_, killed = process(t, path, f, place, task, 4, kill)
+			f = newForest(t, trees)
+			programs(t, f).posts = true
+			group, _ := process(t, path, f, place, task, 4, 0)
+			for i, tr := range group.Trajectories {
+				require.Equal(t, rollouttest.Timeless(want.Trajectories[i]), rollouttest.Timeless(tr), "trial %d, killed at record %d", trial, kill)
+			}
+		}
+		return
+	}
 }

@@ -410,6 +410,7 @@ func killTree(t *testing.T, trial int, kills, failures *atomic.Int64) {
 		remembering(t, f)
 	}
 	guested := !stateful && rng.IntN(3) == 0
+	posts := guested && rng.IntN(2) == 0
 	failing := rng.IntN(2) == 0
 	life := 0
 	if failing { // each life fails elsewhere
@@ -425,7 +426,7 @@ func killTree(t *testing.T, trial int, kills, failures *atomic.Int64) {
 			kill = 1 + rng.IntN(3*size)
 		}
 		if guested { // a process has a gateway of its own, which a late request of a killed agent does not reach
-			programs(t, f)
+			programs(t, f).posts = posts
 		}
 		group, killed = process(t, path, f, place, task, size, kill)
 		if killed {
@@ -452,7 +453,7 @@ func killTree(t *testing.T, trial int, kills, failures *atomic.Int64) {
 		remembering(t, whole)
 	}
 	if guested {
-		programs(t, whole)
+		programs(t, whole).posts = posts
 	}
 	want, err := whole.Grow(t.Context(), place, task, size, nil, nil)
 	require.NoError(t, err)

@@ -79,6 +79,7 @@ type rowHead struct {
 	ended bool   // it is its last
 	first int    // turns before it
 	posts int    // things that were posted before it
+	at    int    // tokens of a turn that the trajectory forks behind; 0: its turns say it
 }
 
 // anew tells whether a row is the first of its trajectory, or of one that began anew.
@@ -94,8 +95,8 @@ func readHead(body []byte) (h rowHead, rest *decoder, err error) {
 		return h, nil, errors.New("its checksum is wrong")
 	}
 	d := &decoder{b: body[1:end], format: body[0]}
-	if d.format < rowFormat1 || d.format > rowFormat7 {
-		return h, nil, fmt.Errorf("its format is %d, this program knows %d to %d", d.format, rowFormat1, rowFormat7)
+	if d.format < rowFormat1 || d.format > rowFormat8 {
+		return h, nil, fmt.Errorf("its format is %d, this program knows %d to %d", d.format, rowFormat1, rowFormat8)
 	}
 	h.id = d.text()
 	if d.format > rowFormat1 {
@@ -104,6 +105,9 @@ func readHead(body []byte) (h rowHead, rest *decoder, err error) {
 	h.first = int(d.uint())
 	if d.format >= rowFormat5 {
 		h.posts = d.small()
+	}
+	if d.format >= rowFormat8 {
+		h.at = d.small()
 	}
 	return h, d, d.err
 }
@@ -133,6 +137,9 @@ func grow(t *trajectory.Trajectory, body []byte) error {
 		return extend(t, k, start, s)
 	})
 	t.Posted = append(t.Posted, d.posts...)
+	if head.at > 0 {
+		t.ForkedAt = head.at
+	}
 	return err
 }
 

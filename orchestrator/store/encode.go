@@ -14,7 +14,7 @@ import (
 // A row of the table turns is one blob: what a trajectory grew by since its last row.
 //
 //	format   1 byte: 2, 3 where a result has an outcome, 4 where a turn came in over the gateway, 5 where something was posted, 6 where a turn has an
-//	         entropy, or 7 where others began a turn's completion
+//	         entropy, 7 where others began a turn's completion, or 8 where the trajectory forks within a turn and its turns do not say so
 //	id       of the trajectory
 //	ended    1 byte, 1: the trajectory ended, the row is its last
 //	first    number of its turns before this row
@@ -36,6 +36,9 @@ import (
 //
 // Format 7 is format 6 with who began the completion behind the entropy: a count, then the name of each turn, and the tokens up to its end.
 //
+// Format 8 is format 7 with how many tokens of a turn the trajectory forks behind, after how much was posted: its turns do not say it, as where something
+// was posted before the first of its own.
+//
 // Format 1, which stores of version 2 hold, has no ended, roles and media, and no failures of results, which follow from their causes.
 // It has a flag on results whose tool broke, which their cause says too.
 const (
@@ -46,6 +49,7 @@ const (
 	rowFormat5 = 5
 	rowFormat6 = 6
 	rowFormat7 = 7
+	rowFormat8 = 8
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -109,11 +113,17 @@ func encodeRow(t *trajectory.Trajectory, m *mark, ended bool) []byte {
 	if m.posts > 0 {
 		format = max(format, rowFormat5)
 	}
+	if t.ForkedAt != 0 && first <= t.Forked && forkOf(t) != t.ForkedAt {
+		format = rowFormat8
+	}
 	b := append(make([]byte, 0, 512), format)
 	b = append(appendText(b, t.ID), flag(ended, 1))
 	b = binary.AppendUvarint(b, uint64(first))
 	if format >= rowFormat5 {
 		b = binary.AppendUvarint(b, uint64(posted))
+	}
+	if format >= rowFormat8 {
+		b = binary.AppendUvarint(b, uint64(t.ForkedAt))
 	}
 	b = binary.AppendUvarint(b, uint64(len(pieces)))
 	for _, p := range pieces {
@@ -124,6 +134,14 @@ func encodeRow(t *trajectory.Trajectory, m *mark, ended bool) []byte {
 		b = appendText(b, string(posts))
 	}
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// forkOf is how many tokens of a turn a trajectory forks behind, as its first own turn says; 0: between turns, or there is no such turn yet.
+func forkOf(t *trajectory.Trajectory) int {
+	if t.Forked < len(t.Turns) {
+		return t.Turns[t.Forked].BegunTokens()
+	}
+	return 0
 }
 
 // formatOf is the oldest format that holds the turns: a run without environments and agents of others writes what older programs read.

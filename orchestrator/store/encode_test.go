@@ -79,7 +79,7 @@ func TestATrajectoryGrowsRowByRow(t *testing.T) {
 	require.Len(t, end, 1+12+1+1+1+4, "its end, without pieces")
 	head, _, err := readHead(end)
 	require.NoError(t, err)
-	require.Equal(t, rowHead{"train-0-0-0", true, 2, 0}, head)
+	require.Equal(t, rowHead{id: "train-0-0-0", ended: true, first: 2}, head)
 	require.Less(t, len(rows[1]), 120)
 	got := &trajectory.Trajectory{ID: want.ID}
 	require.ErrorContains(t, grow(got, rows[1]), "it begins at turn 1, and 0 are known")

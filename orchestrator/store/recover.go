@@ -292,8 +292,8 @@ func (r *Recovery) placed(order []string, begun map[string]*trajectory.Trajector
 				for t.Forked < len(t.Turns) && t.Turns[t.Forked].SharedBy() != t.ID {
 					t.Forked++
 				}
-				if t.Forked < len(t.Turns) {
-					t.ForkedAt = t.Turns[t.Forked].BegunTokens()
+				if t.ForkedAt == 0 { // else a row says it
+					t.ForkedAt = forkOf(t)
 				}
 				forks = append(forks, t)
 			}

@@ -110,3 +110,60 @@ func TestTreesAreRecovered(t *testing.T) {
 	_, err = db.Reader.Groups(t.Context(), []GroupRef{{Group: 1}}, "")
 	require.ErrorContains(t, err, "has 5 trajectories with an end, and 4 were admitted")
 }
+
+// Where a trajectory forks within a turn is known from the first row on that is stored of it, though it has no turn of its own yet, as where a reward is posted for
+// a turn that it shares, or its first own turn is not the one that it forks within.
+func TestForksAreRecoveredBeforeTheirFirstTurn(t *testing.T) {
+	root := twoTurns(t)
+	place := trajectory.Place{Phase: Train, Branch: "0"}
+	leaf := func(turns int, begun ...trajectory.Begun) *trajectory.Trajectory {
+		tr := twoTurns(t)
+		tr.ID, tr.Branch, tr.Forked, tr.ForkedAt = place.ID(), place.Branch, 1, 2
+		tr.Turns[0].Shared, tr.Turns[1].Shared, tr.Turns[1].Begun = trajectory.SharedName(root.ID, 0), trajectory.SharedName(tr.ID, 1), begun
+		tr.Turns = tr.Turns[:turns]
+		end := tr.Turns[turns-1].ObservationEnd
+		s := tr.Samples[0]
+		tr.Samples = []*trajectory.Sample{{TokenIDs: s.TokenIDs[:end], ResponseMask: s.ResponseMask[:end], SamplingLogprobs: s.SamplingLogprobs[:end], PolicyVersion: s.PolicyVersion[:end]}}
+		return tr
+	}
+	posted := leaf(1)
+	posted.Posted = []trajectory.Posted{{Turn: 0, Reward: 0.5}}
+	later := leaf(2, trajectory.Begun{Shared: "train-0-0-0:1", End: 2})
+	later.Posted = posted.Posted
+	atOnce := leaf(1)
+	atOnce.Forked, atOnce.Turns, atOnce.Samples, atOnce.Posted = 0, nil, nil, []trajectory.Posted{{Turn: -1, Reward: 1}}
+	for name, c := range map[string]struct {
+		rows   []*trajectory.Trajectory
+		forked int
+		format byte // of the last row
+	}{
+		"a reward":                         {[]*trajectory.Trajectory{posted}, 1, rowFormat8},
+		"a reward, in the first turn":      {[]*trajectory.Trajectory{atOnce}, 0, rowFormat8},
+		"a reward, then the turn":          {[]*trajectory.Trajectory{posted, later}, 1, rowFormat7},
+		"another turn first":               {[]*trajectory.Trajectory{leaf(2)}, 1, rowFormat8},
+		"the turn that it forks within":    {[]*trajectory.Trajectory{leaf(2, trajectory.Begun{Shared: "train-0-0-0:1", End: 2})}, 1, rowFormat7},
+		"the turns before the fork, alone": {[]*trajectory.Trajectory{leaf(1)}, 1, rowFormat8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, err := Open(filepath.Join(t.TempDir(), "s.db"))
+			require.NoError(t, err)
+			defer db.Close()
+			task := trajectory.Task{ID: "q"}
+			require.NoError(t, db.Admit(t.Context(), Admission{Phase: Train, Task: task, Size: 2}))
+			require.NoError(t, db.AddTrajectory(t.Context(), Train, task, root))
+			for _, tr := range c.rows {
+				require.NoError(t, db.AddTurn(t.Context(), tr))
+			}
+			var row []byte
+			require.NoError(t, db.Reader.trajectories.file.db.QueryRow("SELECT body FROM turns ORDER BY n DESC").Scan(&row))
+			require.Equal(t, c.format, row[0])
+			log, err := db.Recover(t.Context(), 0)
+			require.NoError(t, err)
+			got, last := log.Outstanding[0].Partial[1], c.rows[len(c.rows)-1]
+			require.Equal(t, c.forked, got.Forked)
+			require.Equal(t, 2, got.ForkedAt)
+			require.Equal(t, last.Turns, got.Turns)
+			require.Equal(t, last.Posted, got.Posted)
+		})
+	}
+}
