@@ -48,6 +48,9 @@ func (b *Begun) Before(c engines.Completion) engines.Completion {
 // ErrOtherWay says that an agent does not do again before a fork what was recorded, so that its trajectory cannot fork there.
 var ErrOtherWay = errors.New("the agent does not do again what was recorded before the fork (agent.deterministic)")
 
+// ErrLost says that a trajectory cannot fork, because what was recorded before the fork cannot be read.
+var ErrLost = errors.New("gateway: what was recorded before the fork cannot be read: an older program recorded it, or the template of the model changed since")
+
 // fork is what a session knows of its place in a tree.
 type fork struct {
 	*Tree

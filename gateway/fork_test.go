@@ -415,3 +415,28 @@ func TestARefusedFormBeforeAFork(t *testing.T) {
 	require.NoError(t, out.Err)
 	require.Zero(t, out.Unasked)
 }
+
+// A session whose trajectory forks off what cannot be read is refused by name, before anything is sampled or recorded for it, and its key stays free.
+func TestAForkOfWhatCannotBeRead(t *testing.T) {
+	first := newBench(t, byRound("one", "two", "three"), rooted(time.Now()))
+	for _, text := range []string{"a", "b"} {
+		first.chat([]map[string]any{user(text)})
+	}
+	b := newBench(t, byRound("new"))
+	base := prefix(first.told, 2)
+	in := *base.Turns[1].Incoming
+	in.Digest = "?"
+	base.Turns = append([]trajectory.Turn{}, base.Turns...)
+	base.Turns[1].Incoming = &in
+	o := gateway.SessionOptions{Name: "train-0-0-0.0", Key: "sk-other", Trajectory: &trajectory.Trajectory{ID: "train-0-0-0.0"}, Tree: &gateway.Tree{Base: base}}
+	for range 2 {
+		_, err := b.gate.Open(o)
+		require.ErrorIs(t, err, gateway.ErrLost)
+		require.Empty(t, o.Trajectory.Turns)
+		require.Empty(t, o.Trajectory.Samples)
+	}
+	o.Tree.Base = prefix(first.told, 2)
+	s, err := b.gate.Open(o)
+	require.NoError(t, err)
+	s.End()
+}

@@ -104,12 +104,15 @@ func New(o Options) (*Gateway, error) {
 	return &Gateway{o: o, sessions: all, handler: newHandler(o, all)}, nil
 }
 
-// Open begins a session. Its key must be new.
+// Open begins a session. Its key must be new. It fails with ErrLost where the trajectory cannot go on after what it forks off.
 func (g *Gateway) Open(o SessionOptions) (*Session, error) {
 	if o.Key == "" || o.Name == "" {
 		return nil, errors.New("gateway: a session needs a name and a key")
 	}
-	s := newSession(g.o, o)
+	s, err := newSession(g.o, o)
+	if err != nil {
+		return nil, err
+	}
 	if err := g.sessions.add(s); err != nil {
 		s.cancel(nil)
 		return nil, err

@@ -65,7 +65,8 @@ type Session struct {
 
 var errEnded = &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the session is over; try again later", Code: "session_over"}
 
-func newSession(gate Options, o SessionOptions) *Session {
+// newSession fails with ErrLost.
+func newSession(gate Options, o SessionOptions) (*Session, error) {
 	if o.Trajectory == nil {
 		o.Trajectory = &trajectory.Trajectory{ID: o.Name}
 	}
@@ -92,7 +93,9 @@ func newSession(gate Options, o SessionOptions) *Session {
 	first := 0 // turn of its own
 	if s.fork != nil && s.fork.Base != nil {
 		if first = s.fork.turns; s.adopt(s.fork.Base, true) < first {
-			s.faults.fails(errors.New("gateway: what was recorded before the fork cannot be read: an older program recorded it, or the template of the model changed since"))
+			s.cancel(nil)
+			s.growth.t.Turns, s.growth.t.Samples = nil, nil
+			return nil, ErrLost
 		}
 	}
 	if o.Recovered != nil {
@@ -109,7 +112,7 @@ func newSession(gate Options, o SessionOptions) *Session {
 		}
 		s.recovered.posts.recall(r)
 	}
-	return s
+	return s, nil
 }
 
 // asked is a request with what its HTTP headers and path say.

@@ -92,18 +92,36 @@ func TestATrajectoryGoesOnAtItsNextTurn(t *testing.T) {
 	}
 }
 
+// A trajectory that goes on under another job fails alone: its end is stored in place of the turns that were.
 func TestATrajectoryDoesNotGoOnUnderAnotherJob(t *testing.T) {
 	r := rollouttest.New(t, func(q engines.Request) (engines.Completion, error) {
 		return rollouttest.Say(`<calculator>1+1</calculator>`)
 	})
 	place := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
-	recovered := r.Sample(t.Context(), place)
-	recovered.Turns = recovered.Turns[:1]
-	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return recovered, false }
+	path := filepath.Join(t.TempDir(), "s.db")
+	db, err := store.Open(path)
+	require.NoError(t, err)
+	require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: "train", Size: 1, Task: place.Task}))
+	r.Record = db.AddTurn
+	require.Empty(t, r.Sample(t.Context(), place).Err)
+	require.NoError(t, db.Close())
+
+	db, err = store.Open(path)
+	require.NoError(t, err)
+	defer db.Close()
+	log, err := db.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	r.Record = db.AddTurn
+	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return log.Outstanding[0].Partial[0], false }
 	r.Prefix[0] = trajectory.Text("system", "Other.")
 	got := r.Sample(t.Context(), place)
 	require.Equal(t, trajectory.OriginRender, got.ErrOrigin)
 	require.Equal(t, "orchestrator: train-0-0-0 turn 0: its prompt is not the one that was recorded; the job's prompt, tools or model changed since", got.Err)
+	require.NoError(t, rollout.Fatal(got))
+	require.NoError(t, db.AddTrajectory(t.Context(), "train", place.Task, got))
+	log, err = db.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	require.Equal(t, rollouttest.Timeless(got), rollouttest.Timeless(log.Outstanding[0].Finished[0]))
 }
 
 // What an older program recorded under rules that changed since begins anew instead of failing; what goes on goes on.

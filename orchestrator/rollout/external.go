@@ -89,7 +89,10 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 		o.Budget.Until = time.Now().Add(x.Time)
 	}
 	s, err := x.Gateway.Open(o)
-	if err != nil {
+	switch {
+	case errors.Is(err, gateway.ErrLost):
+		return nil, &failure{trajectory.OriginRender, fmt.Errorf("orchestrator: %s: %w", t.ID, err)}
+	case err != nil:
 		return nil, &failure{trajectory.OriginAgent, err}
 	}
 	defer s.End()

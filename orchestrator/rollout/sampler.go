@@ -146,9 +146,6 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 		err = r.run(ctx, p, t, base)
 	}
 	if err != nil {
-		if r.World != nil && r.World.Forget != nil && recovered != base && len(t.Turns) < len(recovered.Turns) {
-			r.World.Forget(t.ID, err) // the record ends before what was stored
-		}
 		origin := trajectory.OriginEngine
 		if f := (*failure)(nil); errors.As(err, &f) {
 			origin = f.origin

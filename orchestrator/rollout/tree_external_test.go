@@ -208,6 +208,54 @@ func TestAnAgentThatGoesAnotherWayFailsItsLeaf(t *testing.T) {
 	}
 }
 
+// What forks off a trajectory whose record cannot be read, as an older program wrote it, fails by name, without an agent. It does not end the run, and what is
+// stored of such a leaf gives way to its end; trajectories that begin at the prompt stand.
+func TestForksOfWhatCannotBeReadFailAlone(t *testing.T) {
+	task := rollouttest.Task("q3", "1+1?", "2")
+	place := rollout.Place{Phase: "train", Step: 1}
+	trees := rollout.Trees{Roots: 2, Rule: tree.StepRandom{Trees: 2, Nodes: 2, Rounds: 1}}
+	path := filepath.Join(t.TempDir(), "s.db")
+	f := newForest(t, trees)
+	programs(t, f)
+	whole := newForest(t, trees)
+	programs(t, whole)
+	want, err := whole.Grow(t.Context(), place, task, 6, nil, nil)
+	require.NoError(t, err)
+	records := 1 // until a leaf has a turn of its own
+	for _, tr := range want.Trajectories {
+		if tr.Branch == "" {
+			records += len(tr.Turns)
+		}
+	}
+	_, killed := process(t, path, f, place, task, 6, records+2)
+	require.True(t, killed)
+	spoil := func(tr *trajectory.Trajectory) {
+		if tr != nil && tr.Branch == "" && len(tr.Turns) > 1 {
+			in := *tr.Turns[0].Incoming
+			in.Digest, tr.Turns[0].Incoming = "?", &in
+		}
+	}
+	f = newForest(t, trees)
+	p := programs(t, f)
+	f.spoil = spoil
+	group, _ := process(t, path, f, place, task, 6, 0)
+	require.Len(t, group.Trajectories, 6)
+	lost := 0
+	for _, tr := range group.Trajectories {
+		require.NoError(t, rollout.Fatal(tr))
+		if _, ended := f.Recovered(tr.ID); tr.Branch == "" || tr.Forked == 0 || ended {
+			require.Empty(t, tr.Err)
+		} else {
+			require.Equal(t, trajectory.OriginRender, tr.ErrOrigin)
+			require.Equal(t, "orchestrator: "+tr.ID+": gateway: what was recorded before the fork cannot be read: an older program recorded it, or the template of the model changed since", tr.Err)
+			require.Empty(t, tr.Turns)
+			lost++
+		}
+	}
+	require.Greater(t, lost, 1)
+	require.LessOrEqual(t, int(p.begun.Load()), 6-lost)
+}
+
 // A replay samples the calls of programs once, and of those that others sampled, or began, what is a leaf's own.
 func TestForksOfAgentsAreReplayed(t *testing.T) {
 	for _, within := range []bool{false, true} {

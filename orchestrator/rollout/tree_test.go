@@ -38,6 +38,7 @@ type forest struct {
 	asked   atomic.Int64
 	sampled atomic.Int64                 // tokens
 	fails   func(q engines.Request) bool // nil: none
+	spoil   func(*trajectory.Trajectory) // what an earlier process recorded; nil: it stays as it is
 }
 
 func newForest(t testing.TB, trees rollout.Trees) *forest {
@@ -317,6 +318,9 @@ func process(t *testing.T, path string, f *forest, place rollout.Place, task tra
 			done, begun := log.Outstanding[0].Finished[i], log.Outstanding[0].Partial[i]
 			require.False(t, done != nil && begun != nil)
 			for _, tr := range []*trajectory.Trajectory{done, begun} {
+				if tr != nil && f.spoil != nil {
+					f.spoil(tr)
+				}
 				if tr != nil {
 					before = append(before, tree.Leaf{Index: tr.Index, Branch: tr.Branch, Forked: tr.Forked, At: tr.ForkedAt})
 				}

@@ -104,7 +104,7 @@ func (s *Store) AddTurn(ctx context.Context, t *trajectory.Trajectory) error {
 func (s *Store) Restart(id string) { s.ledger.restart(id) }
 
 // AddTrajectory stores the end of a trajectory, with all of it that is not stored yet, and its task; one of the same id is
-// replaced.
+// replaced. One that failed before it was where its record ends, such as where a process goes on under another job, replaces that.
 func (s *Store) AddTrajectory(ctx context.Context, phase string, task trajectory.Task, t *trajectory.Trajectory) error {
 	head := *t
 	head.Turns, head.Posted = nil, nil // their rows hold them
@@ -118,7 +118,10 @@ func (s *Store) AddTrajectory(ctx context.Context, phase string, task trajectory
 	}
 	m := s.ledger.markOf(t.ID)
 	if err := m.holds(t); err != nil {
-		return err
+		if t.Err == "" {
+			return err
+		}
+		m = mark{}
 	}
 	last := encodeRow(t, &m, true)
 	err = s.add(ctx, "trajectory "+t.ID, func(w *writer) error {

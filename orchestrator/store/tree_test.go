@@ -167,3 +167,24 @@ func TestForksAreRecoveredBeforeTheirFirstTurn(t *testing.T) {
 		})
 	}
 }
+
+// What failed before it was where its record ends takes the place of that; what did not fail must have all of it.
+func TestAFailedTrajectoryReplacesItsTurns(t *testing.T) {
+	db, err := Open(filepath.Join(t.TempDir(), "s.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	task := trajectory.Task{ID: "q"}
+	require.NoError(t, db.Admit(t.Context(), Admission{Phase: Train, Task: task, Size: 1}))
+	require.NoError(t, db.AddTurn(t.Context(), twoTurns(t)))
+	short := twoTurns(t)
+	short.Turns, short.Samples = nil, nil
+	require.ErrorContains(t, db.AddTrajectory(t.Context(), Train, task, short), "it has 0 turns, and 2 are stored")
+	short.Fail(trajectory.OriginRender, "changed")
+	require.NoError(t, db.AddTrajectory(t.Context(), Train, task, short))
+	log, err := db.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	got := log.Outstanding[0].Finished[0]
+	require.Equal(t, "changed", got.Err)
+	require.Empty(t, got.Turns)
+	require.Nil(t, log.Outstanding[0].Partial[0])
+}
