@@ -45,6 +45,7 @@ func (f *figures) answered(d time.Duration) {
 	f.seconds += d.Seconds()
 }
 
+// tokens counts those of a completion that an engine sampled. One that was recorded before, by another process or another trajectory of a tree, is none.
 func (f *figures) tokens(prompt, sampled int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,9 +68,9 @@ func (h *handler) metrics(w http.ResponseWriter, r *http.Request) {
 	}
 	x.Family("agentfly_gateway_call_seconds_total", "counter", "seconds of answered calls, from their request to their reply")
 	x.Sample("agentfly_gateway_call_seconds_total", f.seconds)
-	x.Family("agentfly_gateway_prompt_tokens_total", "counter", "tokens of the prompts of completions")
+	x.Family("agentfly_gateway_prompt_tokens_total", "counter", "tokens of the prompts of completions that were sampled")
 	x.Sample("agentfly_gateway_prompt_tokens_total", float64(f.prompted))
-	x.Family("agentfly_gateway_sampled_tokens_total", "counter", "tokens that were sampled")
+	x.Family("agentfly_gateway_sampled_tokens_total", "counter", "tokens that were sampled, by this process")
 	x.Sample("agentfly_gateway_sampled_tokens_total", float64(f.sampled))
 	x.ServeHTTP(w, r)
 }

@@ -265,6 +265,7 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 		}
 		return reply, &dialects.Error{Status: http.StatusServiceUnavailable, Message: fmt.Sprintf("%s: %v", c.id, err)}
 	}
+	s.gate.figures.tokens(len(prompt), len(done.TokenIDs))
 	turn := trajectory.Turn{
 		Seed: seed, FinishReason: done.FinishReason, CachedTokens: done.CachedTokens, EngineSeconds: seconds, Entropy: entropy,
 		Incoming: &trajectory.Incoming{
@@ -461,7 +462,6 @@ func (s *Session) append(c *call, q asked, p prompt, turn trajectory.Turn, done 
 	s.fork.name(&turn, s.o.Name, len(s.growth.t.Turns))
 	c.turn = s.growth.add(q, p, turn, done, reply, echoes, asked)
 	s.spending.sample(len(done.TokenIDs))
-	s.gate.figures.tokens(len(p.ids), len(done.TokenIDs))
 	s.faults.breaks(nil)
 	return reply, nil
 }

@@ -111,6 +111,9 @@ func (o *RL) Trained(ctx context.Context, version int32, more bool) {
 func (o *RL) Report(b *Batch, m trainer.Metrics, f report.Facts) report.Step {
 	f.Waited, f.FilterCut = b.Waited, b.FilterCut
 	f.Overlaps = o.job.Rollout.Overlaps()
+	if log := o.found.Groups.Log; log != nil && b.Before == 0 { // a batch that was recorded has the time of those who sampled it
+		f.Earlier = earlier(b.Rollouts.All, log)
+	}
 	return report.Describe(b.Rollouts, b.Rewards, m, f)
 }
 

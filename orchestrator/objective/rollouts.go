@@ -151,6 +151,30 @@ func begunOf(log *store.Recovery) map[store.GroupRef][]tree.Leaf {
 	return out
 }
 
+// earlier is how many sampled tokens of groups a process before this one recorded. What began anew since has other turns.
+func earlier(groups []trajectory.Group, log *store.Recovery) (tokens int) {
+	recorded := map[string]*trajectory.Trajectory{}
+	for _, g := range log.Training() {
+		for _, t := range slices.Concat(g.Finished, g.Partial) {
+			if t != nil {
+				recorded[t.ID] = t
+			}
+		}
+	}
+	for _, g := range groups {
+		for _, t := range g.Trajectories {
+			was := recorded[t.ID]
+			for k := range t.Turns {
+				is := &t.Turns[k]
+				if was != nil && k < len(was.Turns) && t.Owns(k) && is.Seed == was.Turns[k].Seed && is.EngineSeconds == was.Turns[k].EngineSeconds {
+					tokens += is.Sampled()
+				}
+			}
+		}
+	}
+	return tokens
+}
+
 // branchOf is the id of a trajectory that forks off another one in the outstanding groups of a log; "": there is none.
 func branchOf(log *store.Recovery) string {
 	for _, g := range log.Training() {

@@ -14,6 +14,7 @@ import (
 type Facts struct {
 	Version   int32         // of the policy after the update
 	Waited    time.Duration // until the batch was there
+	Earlier   int           // sampled tokens of the batch that an earlier process recorded, for which this one did not wait
 	Whole     time.Duration // the step's
 	Elapsed   float64       // seconds since the first rollout of the run, over resumes
 	Sync      float64       // seconds until an engine of its own weights had the new ones
@@ -62,7 +63,7 @@ func Describe(b *schedule.Batch, rewards []float64, m trainer.Metrics, f Facts) 
 	if r.Turns != nil {
 		tokens = r.Turns.TokensSampled
 	}
-	r.Sampling.TokensPerSecond = float64(tokens) / sampled.Seconds()
+	r.Sampling.TokensPerSecond = float64(tokens-f.Earlier) / sampled.Seconds()
 	s := updated(m, f)
 	s.Rollouts = r
 	return s

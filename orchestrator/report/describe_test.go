@@ -159,6 +159,8 @@ func TestAStepInNumbers(t *testing.T) {
 	f.Overlaps, f.FilterCut = true, true // sampling takes the whole step
 	want["seconds/sample"], want["tokens/sample_per_second"], want["trajectories/filtered"] = 5, 6, 16
 	require.Equal(t, want, Describe(b, []float64{0.5, 0}, m, f).Map())
+	f.Earlier, want["tokens/sample_per_second"] = 20, 2 // it waited for the other tokens alone
+	require.Equal(t, want, Describe(b, []float64{0.5, 0}, m, f).Map())
 }
 
 // The loss of supervised fine-tuning is the mean over the learned tokens of all conversations.

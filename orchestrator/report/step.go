@@ -66,7 +66,7 @@ type Turns struct {
 	Cut   int   `metric:"turns/cut,omitzero" unit:"completions" doc:"completions that a token limit cut: rollout.max_new_tokens, rollout.max_tokens or the model's context (rollout.cut, docs/training.md)" when:"where there is one"`
 	Calls Calls // of all turns together
 
-	TokensSampled int `metric:"tokens/sampled" unit:"tokens" doc:"sampled tokens"`
+	TokensSampled int `metric:"tokens/sampled" unit:"tokens" doc:"sampled tokens of the trajectories that the step used up, each where it was sampled, once: in trees too, and whichever process of a run that was resumed sampled it"`
 	TokensCached  int `metric:"tokens/cached" unit:"tokens" doc:"prompt tokens that the engine had computed before"`
 }
 
@@ -105,7 +105,7 @@ type Sampling struct {
 	Seconds         float64 `metric:"seconds/sample" unit:"seconds" doc:"until the batch was there, as seconds/wait; in mode async and with over-sampling the whole step, as sampling never rests"`
 	Wait            float64 `metric:"seconds/wait" unit:"seconds" doc:"until the batch was there"`
 	Sync            float64 `metric:"seconds/sync" unit:"seconds" doc:"part of seconds/train: saving, loading and proving new weights on an engine that does not share them; 0 for local"`
-	TokensPerSecond float64 `metric:"tokens/sample_per_second" unit:"tokens per second" doc:"sampled tokens per second of sampling"`
+	TokensPerSecond float64 `metric:"tokens/sample_per_second" unit:"tokens per second" doc:"sampled tokens per second of sampling, without those that an earlier process of the run recorded"`
 }
 
 // Environments are what the manager of a job's environments did.
