@@ -69,9 +69,7 @@ func (w *World) start(ctx context.Context, run uint64, registry *tools.Registry,
 		delete(task.Fields, name)
 	}
 	defer watchdog.Enter(ctx, "environment", p.ID()).Leave()
-	group := p
-	group.Index = 0
-	e, err := w.Stage.Begin(ctx, pool.Owner{Group: group.ID(), Name: t.ID}, environments.Start{Task: task, Seed: seed})
+	e, err := w.Stage.Begin(ctx, pool.Owner{Group: p.group(), Name: t.ID}, environments.Start{Task: task, Seed: seed})
 	if err != nil {
 		return "", "", environmentFailed(ctx, p, err)
 	}

@@ -94,6 +94,12 @@ func (p Place) root() string {
 	return p.ID()
 }
 
+// group names the trajectories of the task: they wait for environments together, those of a tree that begin in the same round too.
+func (p Place) group() string {
+	p.Index, p.Branch = 0, ""
+	return p.ID()
+}
+
 // requestSeed derives from the run's seed, the place and the turn, so that it does not depend on timing.
 func (p Place) requestSeed(run uint64, turn int) uint64 { return p.in().Seed(run, p.Task.ID, turn) }
 

@@ -33,3 +33,12 @@ func TestSeedsDeriveFromPlaceAndTurn(t *testing.T) {
 	other.Seed++
 	require.False(t, seen[base.requestSeed(other.Seed, 0)])
 }
+
+// The trajectories of a task wait for environments as one group, whatever they fork off.
+func TestTheTrajectoriesOfATaskWaitTogether(t *testing.T) {
+	for _, p := range []Place{{}, {Index: 3}, {Branch: "0"}, {Index: 3, Branch: "0"}, {Branch: "1.0"}} {
+		p.Phase, p.Step, p.Group = "train", 2, 5
+		require.Equal(t, "train-2-5-0", p.group())
+	}
+	require.NotEqual(t, Place{Phase: "train", Group: 1}.group(), Place{Phase: "train", Group: 2}.group())
+}
