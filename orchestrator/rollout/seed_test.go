@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,4 +42,19 @@ func TestTheTrajectoriesOfATaskWaitTogether(t *testing.T) {
 		require.Equal(t, "train-2-5-0", p.group())
 	}
 	require.NotEqual(t, Place{Phase: "train", Group: 1}.group(), Place{Phase: "train", Group: 2}.group())
+}
+
+// What others sampled of a turn does not branch again off the leaf that has it from them, wherever among its own turns it stands: an agent that makes several
+// calls at once may have made another one first.
+func TestTokensOfOthersDoNotBranch(t *testing.T) {
+	r := &Sampler{Trees: &Trees{Within: true}, Decode: func(ids []int32) string { return strings.Repeat("a", len(ids)) }}
+	s := &trajectory.Sample{}
+	s.AppendObservation([]int32{1})
+	require.NoError(t, s.AppendResponse([]int32{5, 5, 5, 5, 5}, []float32{-1, -2, -3, -4, -5}, make([]int32, 5)))
+	turn := trajectory.Turn{CompletionStart: 1, CompletionEnd: 6}
+	tr := &trajectory.Trajectory{Samples: []*trajectory.Sample{s}, Turns: []trajectory.Turn{turn, turn}}
+	tr.Turns[1].Begun = []trajectory.Begun{{Shared: "train-0-0-0:1", End: 2}}
+	turns := r.turnsOf(tr)
+	require.Equal(t, []float64{1, 2, 3, 4, 5}, turns[0].NLL)
+	require.Equal(t, []float64{-1, -1, -1, 4, 5}, turns[1].NLL)
 }

@@ -109,12 +109,12 @@ func (l *ledger) isOpen(phase string, ref GroupRef) bool {
 func (l *ledger) settle(refs ...GroupRef) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	settled := map[string]bool{}
 	for _, ref := range refs {
 		for _, a := range l.open[ref] {
-			for i := range a.Size {
-				delete(l.unfinished, ID(a.Phase, a.Step, a.Group, i))
-			}
+			settled[groupPrefix(ID(a.Phase, a.Step, a.Group, 0))] = true
 		}
 		delete(l.open, ref)
 	}
+	maps.DeleteFunc(l.unfinished, func(id string, _ *mark) bool { return settled[groupPrefix(id)] }) // those that fork off another one too
 }

@@ -188,3 +188,21 @@ func TestAFailedTrajectoryReplacesItsTurns(t *testing.T) {
 	require.Empty(t, got.Turns)
 	require.Nil(t, log.Outstanding[0].Partial[0])
 }
+
+// Of a group that is trained or dropped nothing is kept in memory, whatever its trajectories fork off.
+func TestASettledTreeIsForgotten(t *testing.T) {
+	db, err := Open(filepath.Join(t.TempDir(), "s.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	for group := range 12 {
+		require.NoError(t, db.Admit(t.Context(), Admission{Phase: Train, Group: group, Task: trajectory.Task{ID: "q"}, Size: 2}))
+	}
+	for _, p := range []trajectory.Place{{Phase: Train, Group: 1}, {Phase: Train, Group: 1, Branch: "0.1"}, {Phase: Train, Group: 11, Branch: "0"}} {
+		tr := twoTurns(t)
+		tr.ID = p.ID()
+		require.NoError(t, db.AddTurn(t.Context(), tr))
+	}
+	require.NoError(t, db.AddBatch(t.Context(), Batch{Groups: []GroupRef{{Group: 0}}, Others: []GroupRef{{Group: 1}}}))
+	require.Len(t, db.ledger.unfinished, 1)
+	require.Contains(t, db.ledger.unfinished, "train-0-11-0.0")
+}
