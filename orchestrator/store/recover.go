@@ -185,15 +185,16 @@ func (r *recoverer) outstanding(ctx context.Context, o *opened) error {
 	return nil
 }
 
-// partial reads the turns of the trajectories without an end; they are in the rows from that number on.
+// partial reads the turns of the trajectories without an end, and of those that failed and were tried again since; they are in the rows from that number on.
 func (r *recoverer) partial(ctx context.Context, from int64) error {
 	out := r.out
-	groups, known, open := map[string]int{}, map[string]bool{}, false
+	groups, known, failed, open := map[string]int{}, map[string]bool{}, map[string]bool{}, false
 	for i, g := range out.Outstanding {
 		groups[groupPrefix(ID(g.Phase, g.Step, g.Group, 0))] = i
 		all := append(slices.DeleteFunc(slices.Clone(g.Finished), func(t *trajectory.Trajectory) bool { return t == nil }), g.forks...)
 		for _, t := range all {
-			known[t.ID] = true
+			known[t.ID], failed[t.ID] = t.Err == "", t.Err != ""
+			open = open || t.Err != ""
 		}
 		open = open || len(all) < g.Size
 	}
@@ -205,7 +206,7 @@ func (r *recoverer) partial(ctx context.Context, from int64) error {
 		return err
 	}
 	defer rows.Close()
-	numbers, begun := map[string][]int64{}, map[string]*trajectory.Trajectory{}
+	numbers, begun, listed, over := map[string][]int64{}, map[string]*trajectory.Trajectory{}, map[string]bool{}, map[string]bool{}
 	var order []string
 	for rows.Next() {
 		var n int64
@@ -222,8 +223,17 @@ func (r *recoverer) partial(ctx context.Context, from int64) error {
 		if !ok || !named || known[head.id] || index >= out.Outstanding[at].Size {
 			continue
 		}
-		if begun[head.id] == nil {
-			order = append(order, head.id)
+		if failed[head.id] { // what follows its end is of a process that tried it again
+			if head.ended {
+				over[head.id] = true
+				delete(begun, head.id)
+			}
+			if head.ended || !over[head.id] || begun[head.id] == nil && !head.anew() {
+				continue
+			}
+		}
+		if !listed[head.id] {
+			order, listed[head.id] = append(order, head.id), true
 		}
 		if begun[head.id] == nil || head.anew() { // it begins, or anew
 			g := out.Outstanding[at]
@@ -282,12 +292,14 @@ func (r *Recovery) placed(order []string, begun map[string]*trajectory.Trajector
 		g := &r.Outstanding[i]
 		prefix := groupPrefix(ID(g.Phase, g.Step, g.Group, 0))
 		var forks []*trajectory.Trajectory
+		again := func(t *trajectory.Trajectory) bool { return begun[t.ID] != nil } // it failed, and goes on
+		g.forks = slices.DeleteFunc(g.forks, again)
 		for _, id := range order {
 			t := begun[id]
 			switch {
-			case groupPrefix(id) != prefix:
+			case groupPrefix(id) != prefix || t == nil:
 			case t.Branch == "":
-				g.Partial[t.Index] = t
+				g.Finished[t.Index], g.Partial[t.Index] = nil, t
 			default:
 				for t.Forked < len(t.Turns) && t.Turns[t.Forked].SharedBy() != t.ID {
 					t.Forked++

@@ -206,3 +206,80 @@ func TestASettledTreeIsForgotten(t *testing.T) {
 	require.Len(t, db.ledger.unfinished, 1)
 	require.Contains(t, db.ledger.unfinished, "train-0-11-0.0")
 }
+
+// A trajectory that failed and was being sampled again when the next process was killed goes on after what that one recorded, with or without a tree; one whose
+// record ends with its failure begins anew, and one that did not fail stays.
+func TestWhatIsTriedAgainGoesOn(t *testing.T) {
+	db, err := Open(filepath.Join(t.TempDir(), "s.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	task := trajectory.Task{ID: "q"}
+	require.NoError(t, db.Admit(t.Context(), Admission{Phase: Train, Task: task, Size: 5}))
+	part := func(p trajectory.Place, turns int) *trajectory.Trajectory {
+		tr := twoTurns(t)
+		tr.ID, tr.TaskID, tr.Index, tr.Branch = p.ID(), "q", p.Index, p.Branch
+		tr.Turns = tr.Turns[:turns]
+		for k := range tr.Turns {
+			tr.Turns[k].Shared = trajectory.SharedName(tr.ID, k)
+		}
+		end := tr.Turns[turns-1].ObservationEnd
+		s := tr.Samples[0]
+		tr.Samples = []*trajectory.Sample{{TokenIDs: s.TokenIDs[:end], ResponseMask: s.ResponseMask[:end], SamplingLogprobs: s.SamplingLogprobs[:end], PolicyVersion: s.PolicyVersion[:end]}}
+		return tr
+	}
+	root, other, third := trajectory.Place{Phase: Train}, trajectory.Place{Phase: Train, Index: 1}, trajectory.Place{Phase: Train, Index: 2}
+	leaf, still := trajectory.Place{Phase: Train, Branch: "0"}, trajectory.Place{Phase: Train, Branch: "1"}
+	end := func(p trajectory.Place, turns int, why string) {
+		tr := part(p, turns)
+		if why != "" {
+			tr.Fail(trajectory.OriginEngine, why)
+		}
+		require.NoError(t, db.AddTrajectory(t.Context(), Train, task, tr))
+	}
+	end(root, 2, "")
+	require.NoError(t, db.AddTurn(t.Context(), part(other, 1)))
+	require.NoError(t, db.AddTurn(t.Context(), part(leaf, 1)))
+	end(other, 2, "gone")
+	end(leaf, 2, "gone")
+	end(still, 1, "gone")
+	end(third, 2, "gone")
+	for _, p := range []trajectory.Place{other, leaf, third} { // a process that tries them again
+		again := part(p, 1)
+		again.Turns[0].Seed = 77
+		require.NoError(t, db.AddTurn(t.Context(), again))
+	}
+	end(third, 2, "gone again")
+	log, err := db.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	g := log.Outstanding[0]
+	ids := func(all []*trajectory.Trajectory) (out []string) {
+		for _, tr := range all {
+			if tr != nil {
+				out = append(out, tr.ID+" "+tr.Err)
+			}
+		}
+		return out
+	}
+	require.ElementsMatch(t, []string{"train-0-0-0 ", "train-0-0-0.1 gone", "train-0-0-2 gone again"}, ids(g.Finished))
+	require.ElementsMatch(t, []string{"train-0-0-1 ", "train-0-0-0.0 "}, ids(g.Partial))
+	for i := range g.Size {
+		require.False(t, g.Finished[i] != nil && g.Partial[i] != nil)
+		if tr := g.Partial[i]; tr != nil {
+			require.Len(t, tr.Turns, 1)
+			require.EqualValues(t, 77, tr.Turns[0].Seed)
+			whole := part(trajectory.Place{Phase: Train, Index: tr.Index, Branch: tr.Branch}, 2)
+			whole.Turns[0].Seed = 77
+			require.NoError(t, db.AddTrajectory(t.Context(), Train, task, whole))
+		}
+	}
+	log, err = db.Recover(t.Context(), 0)
+	require.NoError(t, err)
+	require.Empty(t, ids(log.Outstanding[0].Partial))
+	require.ElementsMatch(t, []string{"train-0-0-0 ", "train-0-0-0.0 ", "train-0-0-0.1 gone", "train-0-0-1 ", "train-0-0-2 gone again"}, ids(log.Outstanding[0].Finished))
+	for _, tr := range log.Outstanding[0].Finished {
+		if tr.Err == "" && tr.ID != root.ID() {
+			require.Len(t, tr.Turns, 2)
+			require.EqualValues(t, 77, tr.Turns[0].Seed)
+		}
+	}
+}
