@@ -57,6 +57,9 @@ type Request struct {
 	// Sampled is how many of the prompt's last tokens are the beginning of this completion, sampled with the same seed: it goes
 	// on after them as if it had not ended there. Only the local engine can.
 	Sampled int
+	// Top is how many of the likeliest tokens Completion.Top tells at each place, at most Capabilities.Top; 0: none. The tokens and
+	// logprobs that are sampled are the same whatever it is.
+	Top int
 }
 
 // Completion is what was sampled. TokenIDs, Logprobs and Versions are parallel, [n].
@@ -66,6 +69,10 @@ type Completion struct {
 	Versions     []int32                 // the policy version that sampled each token
 	FinishReason trajectory.FinishReason //
 	CachedTokens int                     // prompt tokens that were not computed again
+	// Top are the likeliest tokens at each place, most likely first: [n][Request.Top], nil where the request asks for none. Their logprobs
+	// are of the same distribution as Logprobs; -Inf is what truncation excludes. A place may lack the last of them if a token was sampled
+	// there that is none of them: a vLLM server's reply has no room for both where Request.Top is all that it may tell.
+	Top [][]Alternative
 }
 
 // Weights describe one update. Apply is set when engine and trainer share parameters: the engine calls it at a barrier
@@ -110,6 +117,7 @@ type Capabilities struct {
 	BatchInvariant   bool // a request's tokens and logprobs are the same bits whatever runs beside it
 	Media            bool // requests may have Media
 	Constraints      bool // requests may have a Constraint
+	Top              int  // the largest Request.Top: likeliest tokens that Generate tells at each place; 0: none
 	MaxModelLen      int  // prompt plus completion
 }
 
@@ -143,7 +151,7 @@ type Sleeper interface {
 type Streamer interface {
 	// Stream is Generate that calls on with each new piece of the completion, in order, at least one token each, from its
 	// own goroutine: on may block without holding the engine up, and is not called after Stream returned. After an error
-	// the pieces are what was sampled until then. on must not keep the slice.
+	// the pieces are what was sampled until then. on must not keep the slice. What is told of a token d says: r.Top is 0.
 	Stream(ctx context.Context, r Request, d Detail, on func([]Token)) (Completion, error)
 }
 
@@ -176,7 +184,7 @@ type Token struct {
 	Top     []Alternative // [Detail.Top] most likely first, of the same distribution as Logprob; -Inf for what truncation excludes
 }
 
-// Alternative is a token that could have been sampled.
+// Alternative is a token that could have been sampled, or was.
 type Alternative struct {
 	ID      int32
 	Logprob float32
@@ -193,6 +201,8 @@ var (
 	ErrConstraint = errors.New("engines: this engine does not constrain decoding")
 	// ErrMedia: the request has media, and the engine takes text only.
 	ErrMedia = errors.New("engines: this engine takes text only, the prompt has media; use a model and an engine that take images, or leave them out")
+	// ErrStreamTop: the request of a stream has a Top, which its Detail is to say.
+	ErrStreamTop = errors.New("engines: a stream tells the likeliest tokens with each token, as Detail.Top asks; leave Request.Top at 0")
 	// ErrForeign: somebody else changed the weights that the engine samples with. It stays: the run must end, because what it
 	// samples is no longer its own policy's.
 	ErrForeign = errors.New("engines: the weights are another run's")

@@ -77,6 +77,14 @@ func (r Request) ValidateFree() error {
 	return nil
 }
 
+// ValidateTop reports a Top that an engine which tells so many likeliest tokens does not tell.
+func (r Request) ValidateTop(most int) error {
+	if r.Top < 0 || r.Top > most {
+		return fmt.Errorf("the request asks for the %d likeliest tokens (Top), and the engine tells 0 to %d", r.Top, most)
+	}
+	return nil
+}
+
 // Validate reports a probe that proves nothing.
 func (p *Probe) Validate() error {
 	switch {

@@ -31,6 +31,8 @@ type Subject struct {
 	Weights func(version int32, err error) engines.Weights
 	Running func() int // requests that hold a place; nil: not tested
 	Fixed   bool       // its completions are a script's, whatever penalties and min_tokens say
+	// Distribution: its logprobs are those of a distribution over Vocab, whose logprobs of given tokens it tells (engines.Logprober).
+	Distribution bool
 }
 
 const patience = 3 * time.Minute // a server on a loaded machine decodes slowly
@@ -54,6 +56,7 @@ func Run(t *testing.T, factory func(t *testing.T) Subject) {
 		"Concurrent":     testConcurrent,
 		"Invariant":      testInvariant,
 		"Logprobs":       testLogprobs,
+		"Top":            testTop,
 		"Stream":         testStream,
 		"StreamCancel":   testStreamCancel,
 		"Update":         testUpdate,
@@ -119,6 +122,11 @@ func (s *suite) whole(t *testing.T, r engines.Request, c engines.Completion) {
 		require.True(t, id >= 0 && int(id) < s.Vocab, "token %d is %d", i, id)
 		require.LessOrEqual(t, c.Logprobs[i], float32(0))
 		require.Greater(t, c.Logprobs[i], float32(-100))
+	}
+	if r.Top == 0 {
+		require.Nil(t, c.Top)
+	} else {
+		s.wholeTop(t, r, c)
 	}
 	require.LessOrEqual(t, c.CachedTokens, len(r.Prompt))
 	require.Contains(t, []trajectory.FinishReason{trajectory.FinishStop, trajectory.FinishLength}, c.FinishReason)

@@ -133,7 +133,7 @@ func start(cache stepper, vocab int, o Options) *Engine {
 
 // Capabilities implements engines.Engine.
 func (e *Engine) Capabilities() engines.Capabilities {
-	return engines.Capabilities{TokenIDs: true, WeightUpdates: true, SharedParameters: true, BatchInvariant: true, Constraints: true, MaxModelLen: e.options.MaxModelLen}
+	return engines.Capabilities{TokenIDs: true, WeightUpdates: true, SharedParameters: true, BatchInvariant: true, Constraints: true, Top: e.vocab, MaxModelLen: e.options.MaxModelLen}
 }
 
 // Stats returns a snapshot as of the last step.
@@ -193,7 +193,7 @@ func (e *Engine) newSequence(ctx context.Context, r *engines.Request) (*sequence
 	}
 	s := &sequence{
 		form: form,
-		ctx:  ctx, id: r.ID, sampling: r.Sampling, seed: r.Seed, prompt: len(r.Prompt) - r.Sampled, done: make(chan struct{}),
+		ctx:  ctx, id: r.ID, sampling: r.Sampling, seed: r.Seed, top: r.Top, prompt: len(r.Prompt) - r.Sampled, done: make(chan struct{}),
 		tokens: append(make([]int32, 0, len(r.Prompt)+min(r.Sampling.MaxTokens, 256)), r.Prompt...),
 	}
 	s.media = append([]trajectory.Medium(nil), r.Media...)
@@ -242,6 +242,9 @@ func (e *Engine) enqueue(s *sequence) error {
 
 func (e *Engine) check(r engines.Request) error {
 	if err := r.ValidateText(); err != nil {
+		return err
+	}
+	if err := r.ValidateTop(e.vocab); err != nil {
 		return err
 	}
 	if len(r.Prompt) >= e.options.MaxModelLen {

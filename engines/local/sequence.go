@@ -16,6 +16,7 @@ type sequence struct {
 	id       string
 	sampling engines.Sampling
 	seed     uint64
+	top      int     // likeliest tokens that the completion tells
 	prompt   int     // tokens of the prompt
 	tokens   []int32 // prompt, then what was sampled
 	media    []trajectory.Medium
@@ -75,6 +76,17 @@ func (s *sequence) nextOutput(row int) cgo.Output {
 	}
 }
 
+// detail is what the library is to tell of the sequence's outputs.
+func (s *sequence) detail() cgo.Detail {
+	switch {
+	case s.stream != nil:
+		return cgo.Detail{Wanted: true, Raw: s.stream.detail.Raw, Top: s.stream.detail.Top}
+	case s.top > 0:
+		return cgo.Detail{Wanted: true, Top: s.top}
+	}
+	return cgo.Detail{}
+}
+
 // take adds what the current step gave and reports whether the request is done.
 func (s *sequence) take(step *cgo.Step, version int32, d Decoder, maxLen int) bool {
 	if s.targets != nil {
@@ -84,7 +96,20 @@ func (s *sequence) take(step *cgo.Step, version int32, d Decoder, maxLen int) bo
 	if s.stream != nil {
 		s.stream.push(step, s.output, version)
 	}
+	if s.top > 0 {
+		s.completion.Top = append(s.completion.Top, alternatives(step, s.output, s.top))
+	}
 	return s.append(step.Sampled[s.output], step.Logprobs[s.output], version, d, maxLen)
+}
+
+// alternatives are the n likeliest tokens of an output.
+func alternatives(step *cgo.Step, output, n int) []engines.Alternative {
+	out := make([]engines.Alternative, n)
+	for i := range out {
+		at := output*step.MaxTop + i
+		out[i] = engines.Alternative{ID: step.TopIDs[at], Logprob: step.TopLogprobs[at]}
+	}
+	return out
 }
 
 // append takes a sampled token and reports whether the completion ended.

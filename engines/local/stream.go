@@ -23,11 +23,7 @@ type stream struct {
 func (s *stream) push(step *cgo.Step, output int, version int32) {
 	t := engines.Token{ID: step.Sampled[output], Logprob: step.Reported[output], Version: version}
 	if n := s.detail.Top; n > 0 {
-		t.Top = make([]engines.Alternative, n)
-		for i := range t.Top {
-			at := output*step.MaxTop + i
-			t.Top[i] = engines.Alternative{ID: step.TopIDs[at], Logprob: step.TopLogprobs[at]}
-		}
+		t.Top = alternatives(step, output, n)
 	}
 	s.mu.Lock()
 	s.pending = append(s.pending, t)
@@ -49,18 +45,13 @@ func (s *stream) take(on func([]engines.Token)) {
 	}
 }
 
-// detail is what the library is to tell of the sequence's outputs.
-func (s *sequence) detail() cgo.Detail {
-	if s.stream == nil {
-		return cgo.Detail{}
-	}
-	return cgo.Detail{Wanted: true, Raw: s.stream.detail.Raw, Top: s.stream.detail.Top}
-}
-
 // Stream implements engines.Streamer.
 func (e *Engine) Stream(ctx context.Context, r engines.Request, d engines.Detail, on func([]engines.Token)) (engines.Completion, error) {
 	if err := e.check(r); err != nil {
 		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, err)
+	}
+	if r.Top != 0 {
+		return engines.Completion{}, fmt.Errorf("local: request %s: %w", r.ID, engines.ErrStreamTop)
 	}
 	if d.Top < 0 || d.Top > e.vocab {
 		return engines.Completion{}, fmt.Errorf("local: request %s: Detail.Top is %d, allowed are 0 to %d", r.ID, d.Top, e.vocab)

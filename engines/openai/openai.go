@@ -158,6 +158,9 @@ func check(q engines.Request) error {
 	if err := q.ValidateFree(); err != nil {
 		return err
 	}
+	if err := q.ValidateTop(0); err != nil {
+		return err
+	}
 	switch s := q.Sampling; {
 	case q.Sampled != 0:
 		return errors.New("an endpoint cannot go on within a completion as if it had not ended")

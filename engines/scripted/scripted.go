@@ -22,8 +22,8 @@ import (
 // Options configure an engine.
 type Options struct {
 	// Respond answers a request; it is called concurrently, and r is the callee's own copy. Of the completion only TokenIDs
-	// is needed: missing Logprobs are 0, missing Versions the engine's, and without a FinishReason the ids end at the first
-	// stop id, completed stop string or MaxTokens.
+	// is needed: missing Logprobs are 0, missing Versions the engine's, a missing Top the token itself and the ids around it, each
+	// less likely by a nat, and without a FinishReason the ids end at the first stop id, completed stop string or MaxTokens.
 	Respond     func(r engines.Request) (engines.Completion, error)
 	Delay       time.Duration            // before each answer
 	MaxModelLen int                      // 0: 4096
@@ -72,18 +72,36 @@ func (e *Engine) Requests() []engines.Request {
 
 // Capabilities implements engines.Engine.
 func (e *Engine) Capabilities() engines.Capabilities {
-	return engines.Capabilities{TokenIDs: true, WeightUpdates: true, SharedParameters: true, BatchInvariant: true, MaxModelLen: e.options.MaxModelLen}
+	return engines.Capabilities{TokenIDs: true, WeightUpdates: true, SharedParameters: true, BatchInvariant: true, Top: mostTop, MaxModelLen: e.options.MaxModelLen}
 }
 
 // Generate implements engines.Engine.
 func (e *Engine) Generate(ctx context.Context, r engines.Request) (engines.Completion, error) {
-	return e.Stream(ctx, r, engines.Detail{}, func([]engines.Token) {})
+	c, err := e.generate(ctx, r, engines.Detail{}, func([]engines.Token) {})
+	if err != nil {
+		return engines.Completion{}, fmt.Errorf("scripted: request %s: %w", r.ID, err)
+	}
+	return c, nil
 }
 
-// Stream implements engines.Streamer: one token a piece. The alternatives are the token itself and the ids after it, each
-// less likely by a nat.
+// mostTop is how many alternatives are told.
+const mostTop = 1000
+
+// alternatives are the token itself and the ids around it, each less likely by a nat.
+func alternatives(id int32, logprob float32, n int) (out []engines.Alternative) {
+	for i := range n {
+		out = append(out, engines.Alternative{ID: id ^ int32(i), Logprob: logprob - float32(i)})
+	}
+	return out
+}
+
+// Stream implements engines.Streamer: one token a piece.
 func (e *Engine) Stream(ctx context.Context, r engines.Request, d engines.Detail, on func([]engines.Token)) (engines.Completion, error) {
-	c, err := e.generate(ctx, r, d, on)
+	err := engines.ErrStreamTop
+	var c engines.Completion
+	if r.Top == 0 {
+		c, err = e.generate(ctx, r, d, on)
+	}
 	if err != nil {
 		return engines.Completion{}, fmt.Errorf("scripted: request %s: %w", r.ID, err)
 	}
@@ -92,6 +110,9 @@ func (e *Engine) Stream(ctx context.Context, r engines.Request, d engines.Detail
 
 func (e *Engine) generate(ctx context.Context, r engines.Request, d engines.Detail, on func([]engines.Token)) (engines.Completion, error) {
 	if err := r.ValidateFree(); err != nil {
+		return engines.Completion{}, err
+	}
+	if err := r.ValidateTop(mostTop); err != nil {
 		return engines.Completion{}, err
 	}
 	if r.Sampled != 0 {
@@ -134,10 +155,7 @@ func (e *Engine) generate(ctx context.Context, r engines.Request, d engines.Deta
 			c.Versions[i] = e.versions
 			e.mu.RUnlock()
 		}
-		t := engines.Token{ID: id, Logprob: c.Logprobs[i], Version: c.Versions[i]}
-		for n := range d.Top {
-			t.Top = append(t.Top, engines.Alternative{ID: id + int32(n), Logprob: t.Logprob - float32(n)})
-		}
+		t := engines.Token{ID: id, Logprob: c.Logprobs[i], Version: c.Versions[i], Top: alternatives(id, c.Logprobs[i], d.Top)}
 		on([]engines.Token{t})
 	}
 	return c, nil
@@ -195,6 +213,16 @@ func (e *Engine) complete(c engines.Completion, r engines.Request) (engines.Comp
 	if len(c.Logprobs) != n || len(c.Versions) != n {
 		return c, fmt.Errorf("the Respond function returned %d tokens, %d logprobs and %d versions", n, len(c.Logprobs), len(c.Versions))
 	}
+	switch {
+	case r.Top == 0:
+		c.Top = nil
+	case c.Top == nil:
+		for i, id := range c.TokenIDs {
+			c.Top = append(c.Top, alternatives(id, c.Logprobs[i], r.Top))
+		}
+	case len(c.Top) != n:
+		return c, fmt.Errorf("the Respond function returned %d tokens and the likeliest ones at %d places", n, len(c.Top))
+	}
 	if c.FinishReason != "" {
 		return c, nil
 	}
@@ -205,6 +233,9 @@ func (e *Engine) complete(c engines.Completion, r engines.Request) (engines.Comp
 			continue
 		}
 		c.TokenIDs, c.Logprobs, c.Versions = c.TokenIDs[:i+1], c.Logprobs[:i+1], c.Versions[:i+1]
+		if c.Top != nil {
+			c.Top = c.Top[:i+1]
+		}
 		c.FinishReason = trajectory.FinishLength
 		if stop || i+1 < most { // the script's own end is a stop
 			c.FinishReason = trajectory.FinishStop

@@ -24,23 +24,25 @@ func newCompleter(c *client, transport http.RoundTripper, o Options) *completer 
 	return &completer{client: c, openai: openai.NewClientWithConfig(config), direct: newDirect(c.url, nativePath, o)}
 }
 
-// send asks for a completion by the best route that the server offers.
+// send asks for a completion by the best route that the server offers. Of likeliest tokens it tells none.
 func (c *completer) send(ctx context.Context, native bool, model string, prompt []int32, params map[string]any) (reply, error) {
 	if native {
 		var data raw
 		if err := c.client.call(ctx, http.MethodPost, nativePath, nativeRequest{prompt, params, model, false}, &data); err != nil {
 			return reply{}, err
 		}
-		return parseNative(data, prompt)
+		return parseNative(data, prompt, 0)
 	}
-	return c.complete(ctx, model, prompt, params)
+	return c.complete(ctx, model, prompt, params, 0)
 }
 
-// sendNative is send for what a rollout asks, without detours.
-func (c *completer) sendNative(ctx context.Context, model string, q engines.Request) (out reply, err error) {
-	body := func(b []byte) []byte { return appendNative(b, model, q.Prompt, q.Sampling, q.Seed) }
+// sendNative is send for what a rollout asks, without detours. logprobs is how many of a token the reply shall list, of which q.Top are wanted.
+func (c *completer) sendNative(ctx context.Context, model string, q engines.Request, logprobs int) (out reply, err error) {
+	body := func(b []byte) []byte {
+		return appendNative(b, model, q.Prompt, q.Sampling, q.Seed, logprobs)
+	}
 	use := func(data []byte) error {
-		out, err = parseNative(data, q.Prompt)
+		out, err = parseNative(data, q.Prompt, q.Top)
 		return err
 	}
 	if c.direct == nil {
@@ -66,8 +68,15 @@ func (c *completer) sendNative(ctx context.Context, model string, q engines.Requ
 
 const nativePath = "/inference/v1/generate"
 
-// complete asks /v1/completions through go-openai.
-func (c *completer) complete(ctx context.Context, model string, prompt []int32, params map[string]any) (reply, error) {
+// sendCompletions is sendNative over /v1/completions.
+func (c *completer) sendCompletions(ctx context.Context, model string, q engines.Request, logprobs int) (reply, error) {
+	params := samplingParams(q.Sampling, q.Seed)
+	params["logprobs"] = logprobs
+	return c.complete(ctx, model, q.Prompt, params, q.Top)
+}
+
+// complete asks /v1/completions through go-openai; top likeliest tokens of what the reply lists are wanted.
+func (c *completer) complete(ctx context.Context, model string, prompt []int32, params map[string]any, top int) (reply, error) {
 	t := &tap{extra: map[string]any{
 		"prompt": prompt, "return_token_ids": true, "return_tokens_as_token_ids": true, "echo": false, "stream": false, "add_special_tokens": false,
 	}}
@@ -81,7 +90,7 @@ func (c *completer) complete(ctx context.Context, model string, prompt []int32, 
 	case t.status != http.StatusOK:
 		return reply{}, newStatusError(t.status, t.header, t.body)
 	}
-	return parseCompletions(t.body, prompt)
+	return parseCompletions(t.body, prompt, top)
 }
 
 // logprobs are the server's logprobs of ids but the first, computed anew: prompt logprobs are never read from the prefix cache.

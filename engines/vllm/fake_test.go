@@ -1,6 +1,7 @@
 package vllm
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -47,6 +48,8 @@ type fake struct {
 	paths    []string           // control routes in the order of their calls
 
 	routes    []string                                                     // of openapi.json
+	limit     int                                                          // --max-logprobs
+	shy       bool                                                         // what is beyond limit is refused in words that nobody knows
 	raw       bool                                                         // logprobs of the model, not of what is sampled
 	stale     bool                                                         // the prefix cache is not emptied, and the answer says that it was
 	refuse    int                                                          // times that emptying the cache is refused
@@ -64,7 +67,7 @@ var allRoutes = []string{
 }
 
 func newFake(t *testing.T) *fake {
-	f := &fake{weights: 1, version: "default", cache: map[string]float64{}, routes: allRoutes, resumed: make(chan struct{})}
+	f := &fake{limit: 20, weights: 1, version: "default", cache: map[string]float64{}, routes: allRoutes, resumed: make(chan struct{})}
 	close(f.resumed)
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(f.Close)
@@ -337,6 +340,7 @@ type fakeParameters struct {
 	Seed        int64   `json:"seed"`
 	StopIDs     []int32 `json:"stop_token_ids"`
 	Score       *int    `json:"prompt_logprobs"`
+	Logprobs    int     `json:"logprobs"`
 }
 
 // complete samples token by token and stops while the server is paused.
@@ -355,8 +359,23 @@ func (f *fake) complete(w http.ResponseWriter, q *http.Request) {
 		http.Error(w, `{"error": {"message": "token out of vocabulary"}}`, http.StatusBadRequest)
 		return
 	}
+	f.mu.Lock()
+	limit, shy := f.limit, f.shy
+	f.mu.Unlock()
+	switch {
+	case p.Logprobs > limit && shy:
+		http.Error(w, `{"error": {"message": "so many logprobs"}}`, http.StatusBadRequest)
+		return
+	case p.Logprobs > limit: // sampling_params.py (0.32.0)
+		http.Error(w, fmt.Sprintf(`{"error": {"message": "Requested sample logprobs of %d, which is greater than max allowed: %d", "type": "BadRequestError", "param": "logprobs", "code": 400}}`, p.Logprobs, limit), http.StatusBadRequest)
+		return
+	case p.Logprobs > fakeVocab: // torch.topk raises, and the engine is dead
+		http.Error(w, `{"error": {"message": "EngineDeadError"}}`, http.StatusInternalServerError)
+		return
+	}
 	ids := slices.Clone(prompt)
 	var logprobs []float64
+	var tops [][]idLogprob
 	var spans []span
 	reason := "length"
 	for len(logprobs) < p.MaxTokens {
@@ -377,7 +396,8 @@ func (f *fake) complete(w http.ResponseWriter, q *http.Request) {
 		}
 		f.sampled++
 		f.mu.Unlock()
-		id, logprob := fakeSample(weights, p, ids, raw)
+		id, logprob, distribution := fakeSample(weights, p, ids, raw)
+		tops = append(tops, fakeTop(id, distribution, p.Logprobs))
 		if n := len(spans); n == 0 || spans[n-1].Version != version {
 			spans = append(spans, span{version, len(logprobs), 0})
 		}
@@ -403,7 +423,7 @@ func (f *fake) complete(w http.ResponseWriter, q *http.Request) {
 	if f.noVersion {
 		spans = nil
 	}
-	answer(w, fakeReply(native, ids[len(prompt):], logprobs, reason, spans, scores))
+	answer(w, fakeReply(native, ids[len(prompt):], logprobs, tops, max(p.Logprobs, 1), reason, spans, scores))
 }
 
 // running waits while the server is paused.
@@ -419,53 +439,90 @@ func (f *fake) running(ctx context.Context) bool {
 	}
 }
 
-func fakeSample(weights float64, p fakeParameters, ids []int32, raw bool) (int32, float64) {
+// fakeSample is a token, its logprob, and the logprobs that the server tells: -9999 for what truncation excludes.
+func fakeSample(weights float64, p fakeParameters, ids []int32, raw bool) (id int32, logprob float64, told []float64) {
 	temperature := p.Temperature
 	if temperature == 0 {
 		temperature = 1
 	}
-	plain, l := fakeLogprobs(weights, 1, ids), fakeLogprobs(weights, temperature, ids)
-	best := 0
-	for v := range l {
-		if l[v] > l[best] {
-			best = v
+	l := fakeLogprobs(weights, temperature, ids)
+	if order := byLikelihood(l); p.TopK > 0 && p.Temperature > 0 {
+		total := 0.0
+		for _, v := range order[:p.TopK] {
+			total += math.Exp(l[v])
+		}
+		for n, v := range order {
+			if l[v] -= math.Log(total); n >= p.TopK {
+				l[v] = -9999
+			}
 		}
 	}
-	id := best
-	if p.Temperature > 0 && p.TopK != 1 {
+	id = byLikelihood(l)[0]
+	if p.Temperature > 0 {
 		h := fnv.New32a()
 		fmt.Fprint(h, p.Seed, ids)
 		at := float64(h.Sum32()%100000) / 100000
-		for id = 0; id < fakeVocab-1; id++ {
-			if at -= math.Exp(l[id]); at < 0 {
+		for v := range int32(fakeVocab) {
+			if at -= math.Exp(l[v]); at < 0 {
+				id = v
 				break
 			}
 		}
 	}
-	switch {
-	case raw:
-		return int32(id), plain[id]
-	case p.TopK == 1:
-		return int32(id), 0
+	if raw {
+		l = fakeLogprobs(weights, 1, ids)
 	}
-	return int32(id), l[id]
+	return id, l[id], l
 }
 
-func fakeReply(native bool, ids []int32, logprobs []float64, reason string, spans []span, scores []any) map[string]any {
+// byLikelihood are all tokens, most likely first.
+func byLikelihood(logprobs []float64) []int32 {
+	out := make([]int32, len(logprobs))
+	for v := range out {
+		out[v] = int32(v)
+	}
+	slices.SortStableFunc(out, func(a, b int32) int { return cmp.Compare(logprobs[b], logprobs[a]) })
+	return out
+}
+
+type idLogprob struct {
+	ID      int32   `json:"token_id"`
+	Logprob float64 `json:"logprob"`
+}
+
+// fakeTop is what vLLM keeps of a token (v1/sample/sampler.py, logprobs.py, 0.32.0): the sampled one first, then the n likeliest, without the sampled one again.
+func fakeTop(id int32, logprobs []float64, n int) []idLogprob {
+	out := []idLogprob{{id, logprobs[id]}}
+	for _, v := range byLikelihood(logprobs)[:n] {
+		if v != id {
+			out = append(out, idLogprob{v, logprobs[v]})
+		}
+	}
+	return out
+}
+
+// fakeReply has all of tops in /v1/completions (entrypoints/openai/completion/serving.py), and cut of each in /inference/v1/generate
+// (entrypoints/scale_out/token_in_token_out/serving.py).
+func fakeReply(native bool, ids []int32, logprobs []float64, tops [][]idLogprob, cut int, reason string, spans []span, scores []any) map[string]any {
 	choice := map[string]any{"index": 0, "token_ids": ids, "finish_reason": reason}
 	out := map[string]any{"choices": []any{choice}, "usage": map[string]any{"prompt_tokens_details": map[string]any{"cached_tokens": 2}}}
 	if !native {
 		var tokens []string
-		for _, id := range ids {
+		var named []map[string]float64
+		for i, id := range ids {
 			tokens = append(tokens, "token_id:"+strconv.Itoa(int(id)))
+			named = append(named, map[string]float64{})
+			for _, one := range tops[i] {
+				named[i]["token_id:"+strconv.Itoa(int(one.ID))] = one.Logprob
+			}
 		}
-		choice["logprobs"] = map[string]any{"tokens": tokens, "token_logprobs": logprobs}
+		choice["logprobs"] = map[string]any{"tokens": tokens, "token_logprobs": logprobs, "top_logprobs": named}
 		choice["prompt_logprobs"] = scores
 		return out
 	}
 	var content []any
 	for i, id := range ids {
-		content = append(content, map[string]any{"token_id": id, "logprob": logprobs[i]})
+		content = append(content, map[string]any{"token_id": id, "logprob": logprobs[i], "top_logprobs": tops[i][:min(cut, len(tops[i]))]})
 	}
 	choice["logprobs"] = map[string]any{"content": content}
 	if spans != nil {

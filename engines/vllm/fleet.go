@@ -125,6 +125,9 @@ func (f *fleet) check(q *engines.Request) error {
 	if q.Sampled != 0 {
 		return errors.New("a server cannot go on within a completion as if it had not ended")
 	}
+	if err := f.checkTop(q); err != nil {
+		return err
+	}
 	s := &q.Sampling
 	s.MaxTokens = min(s.MaxTokens, room)
 	if s.Temperature > 0 && s.Temperature < 0.01 {

@@ -21,6 +21,7 @@ type Server struct {
 	MaxModelLen int
 	Native      bool   // /inference/v1/generate
 	Processed   bool   // logprobs are those of the distribution that was sampled
+	MaxLogprobs int    // likeliest tokens that a request may ask for (--max-logprobs); 0: it does not say
 	Control     bool   // pause, resume and the weight version: the server can be updated
 	Reload      bool   // checkpoints from disk
 	LoRA        bool   // adapters at run time
@@ -40,6 +41,9 @@ func (s Server) String() string {
 	}
 	if s.Processed {
 		logprobs = "logprobs of what is sampled"
+	}
+	if s.MaxLogprobs > 0 {
+		logprobs += fmt.Sprintf(" and of the %d likeliest tokens", s.MaxLogprobs)
 	}
 	var ways []string
 	for _, w := range []struct {
@@ -98,6 +102,9 @@ func probe(ctx context.Context, c *completer, name string) (Server, error) {
 	}
 	var err error
 	if s.Processed, err = probeLogprobs(ctx, c, s.Native, s.Model); err != nil {
+		return s, fmt.Errorf("probe request: %w", err)
+	}
+	if s.MaxLogprobs, err = probeMaxLogprobs(ctx, c, s.Native, s.Model); err != nil {
 		return s, fmt.Errorf("probe request: %w", err)
 	}
 	return s, nil

@@ -213,7 +213,7 @@ func TestRealConformance(t *testing.T) {
 		e, err := New(t.Context(), o)
 		require.NoError(t, err)
 		return enginetest.Subject{
-			Engine: e, Vocab: vocabulary(t), Version: e.options.number(e.Servers()[0].Version, 0), Decode: decoder(t, folder),
+			Engine: e, Vocab: vocabulary(t), Version: e.options.number(e.Servers()[0].Version, 0), Decode: decoder(t, folder), Distribution: true,
 			Weights: func(version int32, err error) engines.Weights {
 				w := realWeights(t, "a", version)
 				if err != nil {

@@ -65,15 +65,16 @@ func (r *replica) start(ctx context.Context) error {
 // generate sends one request.
 func (r *replica) generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
 	got, versions, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) {
-		if r.standing.info().Native {
-			return r.completer.sendNative(ctx, model, q)
+		s := r.standing.info()
+		if s.Native {
+			return r.completer.sendNative(ctx, model, q, s.logprobs(q.Top))
 		}
-		return r.completer.send(ctx, false, model, q.Prompt, samplingParams(q.Sampling, q.Seed))
+		return r.completer.sendCompletions(ctx, model, q, s.logprobs(q.Top))
 	})
 	if err != nil {
-		return engines.Completion{}, err
+		return engines.Completion{}, refusedTop(err, q.Top)
 	}
-	c := engines.Completion{TokenIDs: got.ids, Logprobs: got.logprobs, CachedTokens: got.cached}
+	c := engines.Completion{TokenIDs: got.ids, Logprobs: got.logprobs, Top: got.top, CachedTokens: got.cached}
 	if c.FinishReason, err = got.finish(q.Sampling); err != nil {
 		return engines.Completion{}, err
 	}

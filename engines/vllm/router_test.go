@@ -28,7 +28,7 @@ func TestFakeConformance(t *testing.T) {
 				f := newFake(t)
 				f.routes, f.noVersion = routes, routes[0] == "/v1/completions"
 				return enginetest.Subject{
-					Engine: connect(t, nil, f), Vocab: fakeVocab, Fixed: true,
+					Engine: connect(t, nil, f), Vocab: fakeVocab, Fixed: true, Distribution: true,
 					Weights: func(version int32, err error) engines.Weights {
 						w := fakeWeights(t, 1, version)
 						if err != nil {
@@ -429,7 +429,7 @@ func TestOptions(t *testing.T) {
 	require.ErrorContains(t, err, `the server has no model "another"`)
 	e := connect(t, func(o *Options) { o.URLs = []string{f.URL + "/v1/"} }, f)
 	require.Equal(t, f.URL, e.fleet.replicas[0].url)
-	require.True(t, strings.HasPrefix(e.Summary(), f.URL+": vLLM 0.0-fake, model policy, context 128, /inference/v1/generate, logprobs of what is sampled, versions per token, weight updates: disk lora transfer"))
+	require.True(t, strings.HasPrefix(e.Summary(), f.URL+": vLLM 0.0-fake, model policy, context 128, /inference/v1/generate, logprobs of what is sampled and of the 20 likeliest tokens, versions per token, weight updates: disk lora transfer"))
 }
 
 // A task with two hundred trajectories waits before one with a single one: each asks again as soon as it was served, and the

@@ -12,7 +12,8 @@ import (
 // thousand turns a second, reflection over lists of ids and logprobs is what a rollout would spend most of its time on.
 
 // appendNative appends the body of a completion: what json.Marshal makes of nativeRequest and samplingParams, in another order.
-func appendNative(b []byte, model string, prompt []int32, s engines.Sampling, seed uint64) []byte {
+// logprobs is how many of a token the reply shall list.
+func appendNative(b []byte, model string, prompt []int32, s engines.Sampling, seed uint64, logprobs int) []byte {
 	b = append(b, `{"token_ids":`...)
 	b = appendIDs(b, prompt)
 	if model != "" {
@@ -38,7 +39,8 @@ func appendNative(b []byte, model string, prompt []int32, s engines.Sampling, se
 		}
 		b = appendString(b, text)
 	}
-	b = appendFloat(append(b, `],"n":1,"logprobs":0,"ignore_eos":true,"presence_penalty":`...), s.Presence)
+	b = strconv.AppendInt(append(b, `],"n":1,"logprobs":`...), int64(logprobs), 10)
+	b = appendFloat(append(b, `,"ignore_eos":true,"presence_penalty":`...), s.Presence)
 	b = appendFloat(append(b, `,"frequency_penalty":`...), s.Frequency)
 	b = appendFloat(append(b, `,"repetition_penalty":`...), repetition(s))
 	b = strconv.AppendInt(append(b, `,"min_tokens":`...), int64(s.MinTokens), 10)
@@ -76,8 +78,8 @@ func appendString(b []byte, s string) []byte {
 }
 
 // scanNative reads a reply of /inference/v1/generate that holds one choice with logprobs, and no prompt logprobs. ok false says
-// nothing of the reply: whatever is unusual in it is left to encoding/json, and so is what is wrong with it.
-func scanNative(data []byte) (r reply, ok bool) {
+// nothing of the reply: whatever is unusual in it is left to encoding/json, and so is what is wrong with it. tops: what it lists of each token is read too.
+func scanNative(data []byte, tops bool) (r reply, ok bool) {
 	s := &scanner{data: data, ok: true}
 	var seen seen
 	var named []int32 // the ids that the logprobs name
@@ -88,7 +90,7 @@ func scanNative(data []byte) (r reply, ok bool) {
 			s.once(&seen, 1)
 			for more := s.begin('[', ']'); more; more = s.more(']') {
 				choices++
-				named = scanChoice(s, &r)
+				named = scanChoice(s, &r, tops)
 			}
 		case "prompt_logprobs":
 			s.once(&seen, 2)
@@ -128,7 +130,7 @@ func scanUsage(s *scanner) (cached int) {
 }
 
 // scanChoice fills in r and returns the ids that the logprobs name.
-func scanChoice(s *scanner, r *reply) (named []int32) {
+func scanChoice(s *scanner, r *reply, tops bool) (named []int32) {
 	var seen seen
 	for more := s.begin('{', '}'); more; more = s.more('}') {
 		switch string(s.key()) {
@@ -148,8 +150,11 @@ func scanChoice(s *scanner, r *reply) (named []int32) {
 				s.once(&seen, 4)
 				named, r.logprobs = make([]int32, 0, max(32, len(r.ids))), make([]float32, 0, max(32, len(r.ids)))
 				for more := s.begin('[', ']'); more; more = s.more(']') {
-					id, value := scanLogprob(s)
+					id, value, list := scanLogprob(s, tops)
 					named, r.logprobs = append(named, id), append(r.logprobs, float32(value))
+					if tops {
+						r.top = append(r.top, list)
+					}
 				}
 			}
 		case "finish_reason":
@@ -171,7 +176,8 @@ func scanChoice(s *scanner, r *reply) (named []int32) {
 	return named
 }
 
-func scanLogprob(s *scanner) (id int32, value float64) {
+// scanLogprob reads a token; list is what is listed beside it, nil where tops is not set.
+func scanLogprob(s *scanner, tops bool) (id int32, value float64, list []engines.Alternative) {
 	var seen seen
 	for more := s.begin('{', '}'); more; more = s.more('}') {
 		switch string(s.key()) {
@@ -181,12 +187,23 @@ func scanLogprob(s *scanner) (id int32, value float64) {
 		case "logprob":
 			s.once(&seen, 2)
 			value = s.number()
+		case "top_logprobs":
+			if !tops {
+				s.skip(0)
+				continue
+			}
+			s.once(&seen, 4)
+			list = make([]engines.Alternative, 0, 32)
+			for more := s.begin('[', ']'); more; more = s.more(']') {
+				id, value, _ := scanLogprob(s, false)
+				list = append(list, engines.Alternative{ID: id, Logprob: float32(value)})
+			}
 		default:
 			s.skip(0)
 		}
 	}
-	s.ok = s.ok && seen == 3
-	return id, value
+	s.ok = s.ok && seen&3 == 3 && (list != nil || !tops)
+	return id, value, list
 }
 
 func scanSpan(s *scanner) (out span) {

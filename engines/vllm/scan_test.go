@@ -18,8 +18,13 @@ const nativeBody = `{"request_id":"r\u00e9","choices":[{"index":0,"token_ids":[5
 	`"finish_reason":"stop","stop_reason":null,"weight_versions":[{"version":"7","start":0,"end":2},{"version":"8","start":2,"end":3}]}],` +
 	`"prompt_logprobs":null,"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":4}}}`
 
+// topBody lists tokens as vLLM does, the sampled one first.
+const topBody = `{"choices":[{"token_ids":[5,9],"logprobs":{"content":[` +
+	`{"token_id":5,"logprob":-2.5,"rank":4,"top_logprobs":[{"token_id":5,"logprob":-2.5,"rank":4},{"token_id":7,"logprob":-0.5,"rank":1},{"token_id":8,"logprob":-1.5,"rank":2}]},` +
+	`{"token_id":9,"logprob":-1,"top_logprobs":[{"token_id":9,"logprob":-1},{"token_id":7,"logprob":-0.5},{"token_id":8,"logprob":-9999.0}]}]},"finish_reason":"length"}]}`
+
 func TestScanNative(t *testing.T) {
-	got, ok := scanNative([]byte(" " + nativeBody + "\n"))
+	got, ok := scanNative([]byte(" " + nativeBody + "\n"), false)
 	require.True(t, ok)
 	require.Equal(t, reply{
 		ids: []int32{5, -1, 2147483647}, logprobs: []float32{-0.5, -0.00125, 0}, reason: "stop", cached: 4,
@@ -28,7 +33,7 @@ func TestScanNative(t *testing.T) {
 	ids := `"token_ids":[5,-1,2147483647],` // in the order of vLLM's own fields they come after the logprobs
 	other := strings.Replace(strings.Replace(nativeBody, ids, "", 1), `"stop_reason"`, ids+`"stop_reason"`, 1)
 	require.NotEqual(t, nativeBody, other)
-	again, ok := scanNative([]byte(other))
+	again, ok := scanNative([]byte(other), false)
 	require.True(t, ok)
 	require.Equal(t, got, again)
 }
@@ -54,7 +59,7 @@ func TestScanNativeLeavesWhatIsUnusual(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			body := strings.Replace(nativeBody, change[0], change[1], 1)
 			require.NotEqual(t, nativeBody, body)
-			_, ok := scanNative([]byte(body))
+			_, ok := scanNative([]byte(body), false)
 			require.False(t, ok)
 		})
 	}
@@ -69,20 +74,24 @@ func FuzzScanNative(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
+	f.Add([]byte(topBody))
+	f.Add([]byte(strings.Replace(topBody, `"top_logprobs"`, `"top_logprobs":[],"top_logprobs"`, 1)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		got, ok := scanNative(data)
-		if !ok {
-			return
-		}
-		prompt := []int32{1, 2, 3}
-		fast, fastErr := got.check(got.cached, prompt)
-		slow, slowErr := decodeNative(data, prompt)
-		if slow.logprobs == nil {
-			slow.logprobs = []float32{}
-		}
-		require.Equal(t, slowErr, fastErr)
-		if fastErr == nil && !reflect.DeepEqual(slow, fast) {
-			t.Fatalf("%s\nencoding/json: %+v\nscanner:       %+v", data, slow, fast)
+		for _, tops := range []bool{false, true} {
+			got, ok := scanNative(data, tops)
+			if !ok {
+				continue
+			}
+			prompt := []int32{1, 2, 3}
+			fast, fastErr := got.check(got.cached, prompt)
+			slow, slowErr := decodeNative(data, prompt, tops)
+			if slow.logprobs == nil {
+				slow.logprobs = []float32{}
+			}
+			require.Equal(t, slowErr, fastErr)
+			if fastErr == nil && !reflect.DeepEqual(slow, fast) {
+				t.Fatalf("%s\nencoding/json: %+v\nscanner:       %+v", data, slow, fast)
+			}
 		}
 	})
 }
@@ -104,12 +113,14 @@ func FuzzAppendNative(f *testing.F) {
 		s := engines.Sampling{MaxTokens: most, Temperature: temperature, TopP: topP, TopK: topK, MinP: minP, StopIDs: ids, Stop: []string{stop, ""}}
 		want, err := json.Marshal(nativeRequest{ids, samplingParams(s, seed), model, false})
 		require.NoError(t, err)
-		require.JSONEq(t, string(want), string(appendNative(nil, model, ids, s, seed)))
+		require.JSONEq(t, string(want), string(appendNative(nil, model, ids, s, seed, 0)))
 		s.Stop, s.StopIDs = nil, nil
 		s.MinTokens, s.Presence, s.Frequency, s.Repetition = topK, minP, topP, temperature
-		want, err = json.Marshal(nativeRequest{ids, samplingParams(s, seed), model, false})
+		params := samplingParams(s, seed)
+		params["logprobs"] = most
+		want, err = json.Marshal(nativeRequest{ids, params, model, false})
 		require.NoError(t, err)
-		require.JSONEq(t, string(want), string(appendNative(nil, model, ids, s, seed)))
+		require.JSONEq(t, string(want), string(appendNative(nil, model, ids, s, seed, most)))
 	})
 }
 
@@ -126,7 +137,7 @@ func BenchmarkScanNative(b *testing.B) {
 		`,"weight_versions":[{"version":"0","start":0,"end":20}]}],"prompt_logprobs":null,"usage":{"prompt_tokens":200}}`)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, ok := scanNative(data); !ok {
+		if _, ok := scanNative(data, false); !ok {
 			b.Fatal("not taken")
 		}
 	}

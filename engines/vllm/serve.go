@@ -34,6 +34,7 @@ type ServeOptions struct {
 	MaxModelLen int           // [the model's]
 	DType       string        // [float32]
 	LoRARank    int           // largest rank of the adapters that the server takes [none]
+	MaxLogprobs int           // likeliest tokens that a request may ask for [vLLM's, 20]
 	CPU         bool          // this machine's vLLM is the one for CPUs
 	Devices     []int         // of CUDA, as this process numbers them [all that it sees]
 	Env         []string      // NAME=VALUE; it overrides what the server inherits
@@ -69,6 +70,9 @@ func ServeArgs(o ServeOptions) []string {
 	}
 	if o.MaxModelLen > 0 {
 		args = append(args, "--max-model-len", strconv.Itoa(o.MaxModelLen))
+	}
+	if o.MaxLogprobs > 0 {
+		args = append(args, "--max-logprobs", strconv.Itoa(o.MaxLogprobs))
 	}
 	if o.LoRARank > 0 { // without adapters the flag costs memory and slower kernels
 		args = append(args, "--enable-lora", "--max-lora-rank", strconv.Itoa(o.LoRARank), "--max-loras", "2")

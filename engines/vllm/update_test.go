@@ -22,7 +22,7 @@ func jsonBody(q *http.Request, v any) error { return json.NewDecoder(q.Body).Dec
 func wantTokens(weights float64, q engines.Request) []int32 {
 	ids := append([]int32{}, q.Prompt...)
 	for range q.Sampling.MaxTokens {
-		id, _ := fakeSample(weights, fakeParameters{Temperature: 1, Seed: int64(q.Seed)}, ids, false)
+		id, _, _ := fakeSample(weights, fakeParameters{Temperature: 1, Seed: int64(q.Seed)}, ids, false)
 		ids = append(ids, id)
 	}
 	return ids[len(q.Prompt):]

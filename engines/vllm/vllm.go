@@ -182,7 +182,7 @@ func (e *Engine) Summary() string {
 
 // Capabilities implements engines.Engine.
 func (e *Engine) Capabilities() engines.Capabilities {
-	return engines.Capabilities{TokenIDs: true, WeightUpdates: !e.options.Frozen, MaxModelLen: e.fleet.context()}
+	return engines.Capabilities{TokenIDs: true, WeightUpdates: !e.options.Frozen, Top: e.fleet.top(), MaxModelLen: e.fleet.context()}
 }
 
 // Load implements engines.Loaded.

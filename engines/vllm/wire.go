@@ -19,7 +19,8 @@ type reply struct {
 	reason   string
 	spans    []span // versions; nil: the route does not say
 	cached   int
-	prompt   []float32 // [P-1] prompt logprobs, where asked for
+	prompt   []float32               // [P-1] prompt logprobs, where asked for
+	top      [][]engines.Alternative // [n][at least the likeliest tokens that were asked for], see likeliest; nil: none were
 }
 
 // span says which weights sampled the tokens [Start, End).
@@ -67,6 +68,7 @@ type nativeReply struct {
 			Content []struct {
 				TokenID *int32   `json:"token_id"`
 				Logprob *float64 `json:"logprob"`
+				Top     raw      `json:"top_logprobs"`
 			} `json:"content"`
 		} `json:"logprobs"`
 		FinishReason   string `json:"finish_reason"`
@@ -76,15 +78,23 @@ type nativeReply struct {
 	Usage          *usage         `json:"usage"`
 }
 
-func parseNative(data []byte, prompt []int32) (reply, error) {
-	if out, ok := scanNative(data); ok {
-		return out.check(out.cached, prompt)
+// parseNative reads a reply to a request that wants so many likeliest tokens.
+func parseNative(data []byte, prompt []int32, top int) (reply, error) {
+	out, ok := scanNative(data, top > 0)
+	var err error
+	if ok {
+		out, err = out.check(out.cached, prompt)
+	} else {
+		out, err = decodeNative(data, prompt, top > 0)
 	}
-	return decodeNative(data, prompt)
+	if err != nil {
+		return out, err
+	}
+	return out.likeliest(top, true)
 }
 
 // decodeNative reads any reply, and says what is wrong with one.
-func decodeNative(data []byte, prompt []int32) (reply, error) {
+func decodeNative(data []byte, prompt []int32, tops bool) (reply, error) {
 	var in nativeReply
 	if err := decode(data, &in); err != nil {
 		return reply{}, err
@@ -105,6 +115,14 @@ func decodeNative(data []byte, prompt []int32) (reply, error) {
 			return out, fmt.Errorf("%w: logprob %d is not that of token %d", errReply, i, c.TokenIDs[i])
 		}
 		out.logprobs = append(out.logprobs, float32(*l.Logprob))
+		if !tops {
+			continue
+		}
+		list, err := listedTokens(l.Top)
+		if err != nil {
+			return out, fmt.Errorf("top_logprobs of token %d: %w", i, err)
+		}
+		out.top = append(out.top, list)
 	}
 	return out.rest(in.Usage, in.PromptLogprobs, prompt)
 }
@@ -116,6 +134,7 @@ type completionsReply struct {
 		Logprobs *struct {
 			Tokens   []string   `json:"tokens"`
 			Logprobs []*float64 `json:"token_logprobs"`
+			Top      raw        `json:"top_logprobs"`
 		} `json:"logprobs"`
 		FinishReason   string         `json:"finish_reason"`
 		PromptLogprobs promptLogprobs `json:"prompt_logprobs"`
@@ -124,7 +143,8 @@ type completionsReply struct {
 	Usage *usage `json:"usage"`
 }
 
-func parseCompletions(data []byte, prompt []int32) (reply, error) {
+// parseCompletions reads a reply to a request that wants so many likeliest tokens.
+func parseCompletions(data []byte, prompt []int32, top int) (reply, error) {
 	var in completionsReply
 	if err := decode(data, &in); err != nil {
 		return reply{}, err
@@ -148,7 +168,29 @@ func parseCompletions(data []byte, prompt []int32) (reply, error) {
 		}
 		out.logprobs = append(out.logprobs, float32(*c.Logprobs.Logprobs[i]))
 	}
-	return out.rest(in.Usage, c.PromptLogprobs, prompt)
+	if top > 0 {
+		var named []map[string]float64
+		if c.Logprobs.Top != nil {
+			if err := decode(c.Logprobs.Top, &named); err != nil {
+				return out, fmt.Errorf("top_logprobs: %w", err)
+			}
+		}
+		if len(named) != len(c.TokenIDs) {
+			return out, fmt.Errorf("%w: %d top_logprobs for %d token ids", errReply, len(named), len(c.TokenIDs))
+		}
+		for _, entry := range named {
+			list, err := namedTokens(entry)
+			if err != nil {
+				return out, err
+			}
+			out.top = append(out.top, list)
+		}
+	}
+	out, err := out.rest(in.Usage, c.PromptLogprobs, prompt)
+	if err != nil {
+		return out, err
+	}
+	return out.likeliest(top, false)
 }
 
 // rest fills in what both routes have and checks the numbers.
