@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -36,6 +37,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/orchestrator/tree"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
@@ -304,10 +306,83 @@ func TestRealVLLMJobs(t *testing.T) {
 	require.NoError(t, err)
 	link := filepath.Join(t.TempDir(), sharedServer)
 	require.NoError(t, os.Symlink(model, link))
-	server, err := vllm.Serve(t.Context(), vllm.ServeOptions{Command: os.Getenv("AGENTFLY_VLLM"), Model: link, CPU: true, Folder: t.TempDir()})
+	server, err := vllm.Serve(t.Context(), vllm.ServeOptions{Command: os.Getenv("AGENTFLY_VLLM"), Model: link, CPU: true, Folder: t.TempDir(), MaxLogprobs: 21})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
 	sets := []string{"engine.serve=null", "engine.urls=[" + server.URL + "]", "engine.api_key=" + server.APIKey}
+
+	// Trees branch by the entropy of the likeliest 20 tokens that the server tells. The engine of this process, given what the server sampled, tells the same tokens
+	// with the same logprobs, and so the same entropy of every turn.
+	t.Run("branches by entropy", func(t *testing.T) {
+		here := localEngine(t, model)
+		there, err := vllm.New(t.Context(), vllm.Options{URLs: []string{server.URL}, APIKey: server.APIKey})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, there.Close()) })
+		require.Equal(t, 21, there.Capabilities().Top)
+		for _, s := range []engines.Sampling{{Temperature: 1, TopP: 1}, {Temperature: 0.7, TopP: 1, TopK: 8}, {Temperature: 1.3, TopP: 0.8}, {TopP: 1}} {
+			q := engines.Request{ID: "r", Prompt: []int32{5, 9, 7, 3, 11, 4, 8}, Seed: 3, Top: 20, Sampling: s}
+			q.Sampling.MaxTokens = 6
+			c, err := there.Generate(t.Context(), q)
+			require.NoError(t, err)
+			require.Len(t, c.Top, 6)
+			for i, got := range c.Top {
+				require.Len(t, got, 20)
+				for n, want := range likeliestAt(t, here, q, c.TokenIDs[:i], 20) {
+					if math.IsInf(float64(want.Logprob), -1) { // which of the excluded ones are listed says nothing
+						require.Equal(t, want.Logprob, got[n].Logprob)
+						continue
+					}
+					require.Equal(t, want.ID, got[n].ID, "%+v, token %d", s, i)
+					require.InDelta(t, want.Logprob, got[n].Logprob, 1e-4)
+				}
+			}
+		}
+
+		agent := filepath.Join(t.TempDir(), "agent.py")
+		require.NoError(t, os.WriteFile(agent, []byte(guestOfVLLM), 0o644))
+		sets := append(sets, "engine.weights=disk", "agent={kind: external, command: [python3, "+agent+"], deterministic: true}", "rewards=[posted]", "rollout.tree={rule: entropy, base: 0.7, tokens: 3}",
+			"algorithm.advantage={name: arpo}", "rollout.max_new_tokens=4", "rollout.max_tokens=128", "rollout.group_size=8", "trainer.steps=1", "output="+t.TempDir()+"/run")
+		j, err := job.Load(vllmJob, sets...)
+		require.NoError(t, err)
+		require.Equal(t, 20, j.Rollout.Tree.Top)
+		var out bytes.Buffer
+		sum, err := Train(t.Context(), j, prebuilt(t), Options{Out: &out})
+		require.NoError(t, err, out.String())
+		require.Contains(t, out.String(), "logprobs of what is sampled and of the 21 likeliest tokens")
+		require.Zero(t, sum.Trajectories["failed"])
+		require.Less(t, sum.MismatchMax, 1e-4, "engine and trainer disagree")
+		db, err := store.OpenReader(filepath.Join(j.Output, store.File))
+		require.NoError(t, err)
+		defer db.Close()
+		forks, measured := 0, 0
+		require.NoError(t, db.Select(t.Context(), store.Selection{}, func(r store.Record) error {
+			tr := r.Trajectory
+			if tr.Branch != "" {
+				require.Equal(t, 1, tr.Forked, "the second call goes on after a reply")
+				forks++
+			}
+			for _, turn := range tr.Turns {
+				ids := tr.Samples[turn.Sample].TokenIDs
+				q := engines.Request{ID: "r", Prompt: ids[:turn.CompletionStart], Sampling: engines.Sampling{MaxTokens: 1, Temperature: 1, TopP: 1}}
+				var values []float64
+				for i := range min(3, turn.CompletionEnd-turn.CompletionStart) {
+					var top []float32
+					for _, a := range likeliestAt(t, here, q, ids[turn.CompletionStart:turn.CompletionStart+i], 20) {
+						top = append(top, a.Logprob)
+					}
+					low, high := tree.EntropyBounds(top, here.Capabilities().Top)
+					require.Greater(t, high, low, "two tokens of 22 are not told")
+					values = append(values, low)
+				}
+				require.InDelta(t, tree.First(values, 3), turn.Entropy, 1e-4)
+				measured++
+			}
+			return nil
+		}))
+		require.Equal(t, 4*8*3, measured)
+		require.Positive(t, forks)
+		t.Logf("%d of %d trajectories forked", forks, 4*8)
+	})
 
 	// Between rollout and update the server sleeps, and every step wakes it with the new weights, which go over a Gloo group.
 	// (vLLM on a CPU frees no memory; all else is as on a GPU.)
@@ -379,6 +454,27 @@ func TestRealVLLMJobs(t *testing.T) {
 		require.ErrorContains(t, err, "more than the tolerance of 1e-09")
 		require.False(t, strings.Contains(err.Error(), "\n"), err)
 	})
+}
+
+// localEngine is the engine of this process over a model.
+func localEngine(t *testing.T, model string) *local.Engine {
+	t.Helper()
+	p, err := policy.Load(model, policy.Options{Device: "cpu"})
+	require.NoError(t, err)
+	t.Cleanup(func() { p.Close() })
+	e, err := local.New(p.Model, local.Options{MaxModelLen: p.Config.MaxContext()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e
+}
+
+// likeliestAt are the likeliest tokens behind the prompt of a request and the tokens that were sampled.
+func likeliestAt(t *testing.T, e engines.Engine, q engines.Request, sampled []int32, top int) []engines.Alternative {
+	t.Helper()
+	q.Prompt, q.Top, q.Sampling.MaxTokens = slices.Concat(q.Prompt, sampled), top, 1
+	c, err := e.Generate(t.Context(), q)
+	require.NoError(t, err)
+	return c.Top[0]
 }
 
 // guestOfVLLM is an agent in Python without packages: it talks twice in one conversation, begins another one, and is paid for each 2 that it hears.

@@ -154,12 +154,14 @@ func TestRealCapabilities(t *testing.T) {
 	require.Equal(t, "policy", s.Model)
 	require.Equal(t, 1024, s.MaxModelLen)
 	require.True(t, s.Native && s.Processed && s.Control && s.Reload && s.LoRA && s.Transfer, "%+v", s)
-	require.Equal(t, engines.Capabilities{TokenIDs: true, WeightUpdates: true, MaxModelLen: 1024}, e.Capabilities())
+	require.Equal(t, engines.Capabilities{TokenIDs: true, WeightUpdates: true, Top: MaxLogprobs, MaxModelLen: 1024}, e.Capabilities())
 }
 
-// Both routes give the same tokens, and logprobs of what is sampled: at temperature 0.5 they are those of temperature 0.5.
+// Both routes give the same tokens, and logprobs of what is sampled: at temperature 0.5 they are those of temperature 0.5. So they do of the likeliest tokens,
+// but for the last one at places where the native route has no room for it.
 func TestRealRoutesAgree(t *testing.T) {
 	e := realEngine(t, nil)
+	places, short := map[int]int{}, map[int]int{}
 	for _, s := range []engines.Sampling{
 		{MaxTokens: 12, Temperature: 1, TopP: 1},
 		{MaxTokens: 12, Temperature: 0.5, TopP: 0.9, TopK: 20, MinP: 0.01},
@@ -179,7 +181,36 @@ func TestRealRoutesAgree(t *testing.T) {
 		require.InDeltaSlice(t, native.Logprobs, fallback.Logprobs, 1e-5)
 		require.Equal(t, native.Versions, fallback.Versions)
 		require.Equal(t, native.FinishReason, fallback.FinishReason)
-		info.Native = true
+		for _, top := range []int{4, MaxLogprobs} {
+			q.Top, info.Native = top, true
+			e.fleet.replicas[0].standing.setInfo(info)
+			one, err := e.Generate(t.Context(), q)
+			require.NoError(t, err)
+			info.Native = false
+			e.fleet.replicas[0].standing.setInfo(info)
+			other, err := e.Generate(t.Context(), q)
+			require.NoError(t, err)
+			require.Equal(t, native.TokenIDs, one.TokenIDs)
+			require.Equal(t, native.TokenIDs, other.TokenIDs)
+			for i, want := range other.Top {
+				places[top]++
+				require.Len(t, want, top)
+				got := one.Top[i]
+				if len(got) < top {
+					short[top]++
+				}
+				require.GreaterOrEqual(t, len(got), top-1)
+				for n, a := range got {
+					if math.IsInf(float64(a.Logprob), -1) { // which ones these are, torch.topk may choose
+						require.Equal(t, a.Logprob, want[n].Logprob)
+						continue
+					}
+					require.Equal(t, want[n].ID, a.ID)
+					require.InDelta(t, want[n].Logprob, a.Logprob, 1e-5)
+				}
+			}
+		}
+		q.Top, info.Native = 0, true
 		e.fleet.replicas[0].standing.setInfo(info)
 		fresh, err := e.fleet.replicas[0].completer.logprobs(t.Context(), info.Native, "policy", append(q.Prompt, native.TokenIDs...))
 		require.NoError(t, err)
@@ -189,6 +220,16 @@ func TestRealRoutesAgree(t *testing.T) {
 			require.Greater(t, sum(native.Logprobs), sum(fresh[3:])+1, "a sharper distribution gives its tokens more")
 		}
 	}
+	require.Zero(t, short[4], "one more is asked for")
+	require.Positive(t, short[MaxLogprobs], "the server tells no more")
+	t.Logf("of %d places %d lack the last of %d likeliest tokens", places[MaxLogprobs], short[MaxLogprobs], MaxLogprobs)
+	q := request(4, 40, 41)
+	q.Top = MaxLogprobs + 1
+	_, err := e.Generate(t.Context(), q)
+	require.ErrorContains(t, err, "tells 20; start vLLM with --max-logprobs 22")
+	_, err = e.fleet.replicas[0].generate(t.Context(), q) // as if the limit were not known
+	require.ErrorContains(t, err, "Requested sample logprobs of 21, which is greater than max allowed: 20; the request asks for the 21 likeliest tokens (rollout.tree.top): ask for fewer, or start vLLM with --max-logprobs 22")
+	require.ErrorIs(t, err, engines.ErrRefused)
 }
 
 func sum(v []float32) float64 {

@@ -24,7 +24,7 @@ const topBody = `{"choices":[{"token_ids":[5,9],"logprobs":{"content":[` +
 	`{"token_id":9,"logprob":-1,"top_logprobs":[{"token_id":9,"logprob":-1},{"token_id":7,"logprob":-0.5},{"token_id":8,"logprob":-9999.0}]}]},"finish_reason":"length"}]}`
 
 func TestScanNative(t *testing.T) {
-	got, ok := scanNative([]byte(" " + nativeBody + "\n"), false)
+	got, ok := scanNative([]byte(" "+nativeBody+"\n"), false)
 	require.True(t, ok)
 	require.Equal(t, reply{
 		ids: []int32{5, -1, 2147483647}, logprobs: []float32{-0.5, -0.00125, 0}, reason: "stop", cached: 4,

@@ -34,7 +34,7 @@ type ServeOptions struct {
 	MaxModelLen int           // [the model's]
 	DType       string        // [float32]
 	LoRARank    int           // largest rank of the adapters that the server takes [none]
-	MaxLogprobs int           // likeliest tokens that a request may ask for [vLLM's, 20]
+	MaxLogprobs int           // likeliest tokens that a request may ask for [MaxLogprobs]
 	CPU         bool          // this machine's vLLM is the one for CPUs
 	Devices     []int         // of CUDA, as this process numbers them [all that it sees]
 	Env         []string      // NAME=VALUE; it overrides what the server inherits

@@ -15,6 +15,9 @@ import (
 	"github.com/agentfly/agentfly/engines"
 )
 
+// MaxLogprobs is how many likeliest tokens a server tells at most unless it was started with --max-logprobs.
+const MaxLogprobs = 20
+
 // excluded is what vLLM writes for minus infinity, which JSON cannot say.
 const excluded = -9999
 

@@ -67,9 +67,9 @@ func TestLikeliestOfCompletions(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, got.top)
 	for change, want := range map[[2]string]string{
-		{`"token_id:8"`, `"eight"`}: `unusable reply: top_logprobs has a token "eight", which is no token_id:N`,
-		{`,"token_id:7":-1}`, `}`}:  "unusable reply: 1 likeliest tokens at token 1, 2 were asked for",
-		{`"top_logprobs"`, `"tops"`}: "unusable reply: 0 top_logprobs for 2 token ids",
+		{`"token_id:8"`, `"eight"`}:                  `unusable reply: top_logprobs has a token "eight", which is no token_id:N`,
+		{`,"token_id:7":-1}`, `}`}:                   "unusable reply: 1 likeliest tokens at token 1, 2 were asked for",
+		{`"top_logprobs"`, `"tops"`}:                 "unusable reply: 0 top_logprobs for 2 token ids",
 		{`, {"token_id:9"`, `, null, {"token_id:9"`}: "unusable reply: 3 top_logprobs for 2 token ids",
 	} {
 		changed := strings.Replace(body, change[0], change[1], 1)

@@ -17,7 +17,7 @@ type Tree struct {
 	Base     float64 `yaml:"base" default:"0.5" min:"0" max:"1" doc:"entropy: probability of a branch where the entropy is that of the trajectory's first turn"`
 	Weight   float64 `yaml:"weight" default:"0.2" min:"0" max:"1000" doc:"entropy: what it grows by with each ln(vocabulary) of entropy beyond that"`
 	Tokens   int     `yaml:"tokens" default:"20" min:"1" max:"100000" unit:"tokens" doc:"entropy: first tokens of a completion whose mean entropy counts"`
-	Top      int     `yaml:"top" default:"20" min:"0" max:"1000" unit:"tokens" doc:"entropy: likeliest tokens whose probabilities the engine tells, the rest counting as little as it can; kind local alone does. 0: the mean of -ln p of what was sampled, for any engine"`
+	Top      int     `yaml:"top" default:"20" min:"0" max:"1000" unit:"tokens" doc:"entropy: likeliest tokens whose probabilities the engine tells, the rest counting as little as it can. Kinds local and vllm tell them, others as far as their Capabilities say; there the default is 0. 0: the mean of -ln p of what was sampled"`
 	Lagged   bool    `yaml:"lagged" default:"false" doc:"entropy: decide by the turn that issued the call, as ARPO's released code does, not by the one that read its result"`
 	Penalty  float64 `yaml:"penalty" default:"0" min:"0" max:"1" doc:"entropy: the probability is times (1 - penalty)^n behind n branches in a row (AEPO, arXiv 2510.14545); 0: it is not"`
 	Depth    int     `yaml:"depth" default:"0" min:"0" max:"100000" unit:"forks" doc:"entropy: most on the way to a trajectory; 0: any number"`
@@ -74,9 +74,9 @@ func (t *Tree) Describe(groupSize int) string {
 	return text + "; what branches leave of group_size begins at the prompt"
 }
 
-// completeTree has entropies estimated by what is sampled where the engine tells nothing else.
+// completeTree has entropies estimated by what is sampled where an engine may tell nothing else: what one of the program's own tells is not known before it runs.
 func completeTree(j *Job) {
-	if t := j.Rollout.Tree; t != nil && !j.given["rollout.tree.top"] && j.Engine.Kind != "local" {
+	if t := j.Rollout.Tree; t != nil && !j.given["rollout.tree.top"] && j.Engine.Kind != "local" && j.Engine.Kind != "vllm" {
 		t.Top = 0
 	}
 }
@@ -97,8 +97,8 @@ func checkTree(j *Job, fail func(path, format string, args ...any)) {
 	case j.Agent.Kind == agents.External && !j.Agent.Deterministic:
 		fail("rollout.tree", "an agent of kind external is a program of its own, whose state no run can copy: to fork it is begun anew, and answered as was recorded up to there; set agent.deterministic: true if it then makes the same calls again, or leave the tree out")
 	}
-	if j.Engine.Kind != "local" && t.Rule == "entropy" && t.Top > 0 && j.Engine.Kind != "" {
-		fail("rollout.tree.top", "%d, but only an engine of kind local tells the likeliest tokens; set top: 0", t.Top)
+	if j.Engine.Kind == "openai" && t.Rule == "entropy" {
+		fail("rollout.tree.rule", "entropy reads logprobs of what was sampled, and an engine of kind openai returns text alone; use step_random or another engine")
 	}
 	if roots := t.From(size); roots >= size {
 		fail("rollout.tree.roots", "%d of the %d trajectories of a task (rollout.group_size) begin at its prompt, so nothing is left to branch; lower it, or raise group_size", roots, size)

@@ -22,7 +22,10 @@ func TestTreesOfAJob(t *testing.T) {
 
 	j, err = Parse("/jobs/t.yaml", []byte(treeJob+"engine: {kind: vllm, urls: ['http://a:1']}\nrollout: {tree: {rule: entropy}}\n"), Options{})
 	require.NoError(t, err)
-	require.Zero(t, j.Rollout.Tree.Top, "servers tell no others than the sampled token")
+	require.Equal(t, 20, j.Rollout.Tree.Top, "servers tell the likeliest tokens")
+	j, err = Parse("/jobs/t.yaml", []byte(treeJob+"engine: {kind: mine}\nrollout: {tree: {rule: entropy}}\n"), Options{})
+	require.NoError(t, err)
+	require.Zero(t, j.Rollout.Tree.Top, "what the program's engine tells is not known")
 	again, err = Parse("/jobs/job.yaml", j.Source(), Options{})
 	require.NoError(t, err)
 	require.Equal(t, j.Rollout, again.Rollout)
@@ -60,7 +63,7 @@ func TestTreesAreRefused(t *testing.T) {
 		"rollout: {tree: {rule: step_random, lagged: true}}\n":                                                 `rollout.tree.lagged: the rule step_random does not read it; leave it out`,
 		"rollout: {tree: {rule: step_random, roots: 3}}\n":                                                     `rollout.tree.roots: 3 trees do not divide the 8 trajectories of a task (rollout.group_size) evenly`,
 		"rollout: {tree: {rule: step_random, roots: 2, nodes: 1}}\n":                                           `rollout.tree: a tree has 1 + nodes x rounds = 2 trajectories at most, and rollout.group_size / roots is 4; raise nodes or rounds`,
-		"engine: {kind: vllm, urls: ['http://a:1']}\nrollout: {tree: {rule: entropy, top: 5}}\n":               `rollout.tree.top: 5, but only an engine of kind local tells the likeliest tokens; set top: 0`,
+		"engine: {kind: openai, urls: ['http://a/v1'], served_model: m}\nrollout: {tree: {rule: entropy}}\n":   `rollout.tree.rule: entropy reads logprobs of what was sampled, and an engine of kind openai returns text alone; use step_random or another engine`,
 		"distill: {teacher: {path: t}}\nrollout: {tree: {rule: entropy}}\n":                                    `rollout.tree: distill compares every sampled token with the teacher, for which branches change nothing; leave it out`,
 	} {
 		_, err := Parse("/jobs/t.yaml", []byte(treeJob+text), Options{})

@@ -3,7 +3,6 @@ package rollout
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -236,31 +235,27 @@ func (g *growth) generate(ctx context.Context, engine engines.Engine, measure bo
 		c, err = engine.Generate(ctx, q)
 		return c, 0, err
 	}
-	var values []float64
-	if g.Top == 0 {
-		c, err = engine.Generate(ctx, q)
-		for _, logprob := range c.Logprobs {
-			values = append(values, -float64(logprob))
+	q.Top = g.Likeliest()
+	if c, err = engine.Generate(ctx, q); err != nil {
+		return c, 0, err
+	}
+	if q.Top > 0 && len(c.Top) != len(c.TokenIDs) {
+		return c, 0, fmt.Errorf("the engine told the likeliest tokens at %d places, which rollout.tree.top asks for, and sampled %d tokens", len(c.Top), len(c.TokenIDs))
+	}
+	values := make([]float64, min(g.Tokens, len(c.TokenIDs)))
+	for i := range values {
+		if q.Top == 0 {
+			values[i] = -float64(c.Logprobs[i])
+		} else {
+			values[i], _ = tree.EntropyBounds(logprobsOf(c.Top[i]), g.Vocabulary)
 		}
-		return c, tree.First(values, g.Tokens), err
 	}
-	streamer, ok := engine.(engines.Streamer)
-	if !ok {
-		return c, 0, errors.New("this engine does not tell the likeliest tokens, which rollout.tree reads; set rollout.tree.top: 0 to estimate entropies by what was sampled")
-	}
-	c, err = streamer.Stream(ctx, q, engines.Detail{Top: min(g.Top, g.Vocabulary)}, func(tokens []engines.Token) {
-		for _, t := range tokens {
-			if len(values) < g.Tokens {
-				low, _ := tree.EntropyBounds(logprobsOf(t.Top), g.Vocabulary)
-				values = append(values, low)
-			}
-		}
-	})
-	if err == nil && len(values) < min(g.Tokens, len(c.TokenIDs)) {
-		err = fmt.Errorf("the engine told of %d tokens as they were sampled, and %d came", len(values), len(c.TokenIDs))
-	}
-	return c, tree.First(values, g.Tokens), err
+	c.Top = nil // nobody else reads them
+	return c, tree.First(values, g.Tokens), nil
 }
+
+// Likeliest is how many of the likeliest tokens a request asks for: of the whole vocabulary all but the last, whose probability is what the others leave.
+func (t *Trees) Likeliest() int { return max(0, min(t.Top, t.Vocabulary-1)) }
 
 func logprobsOf(top []engines.Alternative) []float32 {
 	out := make([]float32, len(top))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -62,7 +63,7 @@ func newForest(t testing.TB, trees rollout.Trees) *forest {
 		}
 		return c, err
 	})
-	f.Engine = counting{f.Engine, f.Engine.(engines.Streamer), &f.sampled}
+	f.Engine = counting{f.Engine, &f.sampled}
 	f.Tools = tools.NewRegistry(tools.Options{Timeout: time.Minute}) // no call is late on a busy machine
 	require.NoError(t, f.Tools.Register(calculator.New()))
 	f.MaxTurns, f.Timeout, f.Trees = 5, time.Minute, &trees
@@ -72,18 +73,11 @@ func newForest(t testing.TB, trees rollout.Trees) *forest {
 // counting counts the tokens that an engine samples.
 type counting struct {
 	engines.Engine
-	stream engines.Streamer
 	tokens *atomic.Int64
 }
 
 func (e counting) Generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
 	c, err := e.Engine.Generate(ctx, q)
-	e.tokens.Add(int64(len(c.TokenIDs)))
-	return c, err
-}
-
-func (e counting) Stream(ctx context.Context, q engines.Request, d engines.Detail, on func([]engines.Token)) (engines.Completion, error) {
-	c, err := e.stream.Stream(ctx, q, d, on)
 	e.tokens.Add(int64(len(c.TokenIDs)))
 	return c, err
 }
@@ -300,6 +294,62 @@ func TestSharedTurnsAreSampledOnce(t *testing.T) {
 	require.Greater(t, forks[2], 100)
 	require.Greater(t, within, 200)
 	require.Positive(t, twice)
+}
+
+// The entropy of a turn is the mean over its first tokens of the least that the likeliest tokens leave open, or of -log p of what was sampled; both from what
+// Generate tells. Nothing else of a trajectory has the likeliest tokens, and an engine that tells too few fails the trajectory.
+func TestEntropiesAreMeasured(t *testing.T) {
+	for _, top := range []int{3, 0} {
+		f := newForest(t, rollout.Trees{Roots: 1, Measure: true, Tokens: 4, Top: top, Vocabulary: 258, Rule: tree.Entropy{Vocabulary: 258}})
+		fewer := false
+		var want []float64
+		f.Engine = altered{f.Engine, func(q engines.Request, c *engines.Completion) {
+			require.Equal(t, top, q.Top)
+			sum := 0.0
+			for i := range c.TokenIDs {
+				share := float32(i+1) / 20
+				if c.Logprobs[i] = -share; top > 0 {
+					c.Top[i] = []engines.Alternative{{ID: 1, Logprob: float32(math.Log(0.5))}, {ID: 2, Logprob: float32(math.Log(0.25))}, {ID: 3, Logprob: float32(math.Log(float64(share)))}}
+				}
+				if p := float64(share); i < 4 && top > 0 {
+					sum -= 0.5*math.Log(0.5) + 0.25*math.Log(0.25) + p*math.Log(p) + (0.25-p)*math.Log(min(p, 0.25-p))
+				} else if i < 4 {
+					sum += p
+				}
+			}
+			want = append(want, sum/4)
+			if fewer {
+				c.Top = c.Top[1:]
+			}
+		}}
+		group, err := f.Grow(t.Context(), rollout.Place{Phase: "train"}, rollouttest.Task("q", "1+1?", "2"), 1, nil, nil)
+		require.NoError(t, err)
+		require.NotEmpty(t, want)
+		for i, turn := range group.Trajectories[0].Turns {
+			require.InDelta(t, want[i], turn.Entropy, 1e-5)
+		}
+		if fewer = top > 0; !fewer {
+			continue
+		}
+		group, err = f.Grow(t.Context(), rollout.Place{Phase: "train", Step: 1}, rollouttest.Task("q", "1+1?", "2"), 1, nil, nil)
+		require.NoError(t, err)
+		require.Contains(t, group.Trajectories[0].Err, "places, which rollout.tree.top asks for, and sampled")
+	}
+	require.Equal(t, 257, (&rollout.Trees{Top: 300, Vocabulary: 258}).Likeliest(), "the last one's probability is known from the others")
+}
+
+// altered is an engine whose completions are changed.
+type altered struct {
+	engines.Engine
+	change func(q engines.Request, c *engines.Completion)
+}
+
+func (e altered) Generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
+	c, err := e.Engine.Generate(ctx, q)
+	if err == nil {
+		e.change(q, &c)
+	}
+	return c, err
 }
 
 // process is one life of a run that grows a group into a store, which is killed after so many turns were recorded, or cancelled.

@@ -196,6 +196,9 @@ func (s *Session) makeSampler() error {
 	}
 	s.Sampler.Frozen = frozen(j)
 	s.Sampler.Trees = rollout.TreesOf(j.Rollout, s.Policy.Config.VocabSize)
+	if e := s.Weights.Engine(); e != nil {
+		return checkMeasured(j, s.Sampler.Trees, e.Capabilities())
+	}
 	return nil
 }
 

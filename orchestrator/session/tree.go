@@ -3,7 +3,9 @@ package session
 import (
 	"strings"
 
+	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/tools"
 )
 
@@ -34,4 +36,22 @@ func checkForks(j *job.Job, chosen *tools.Registry, w *World) error {
 		wrong = append(wrong, j.Fail("rollout.tree", "trajectories that fork need an environment that does the same again, and kind %s does not say that it does; use another one, or leave the tree out", j.Environment.Kind))
 	}
 	return j.Collect(wrong...)
+}
+
+// checkMeasured refuses trees that branch by entropies of which the engine does not tell what they ask for; nil trees ask for none.
+func checkMeasured(j *job.Job, trees *rollout.Trees, c engines.Capabilities) error {
+	if trees == nil || !trees.Measure {
+		return nil
+	}
+	switch wanted := trees.Likeliest(); {
+	case !c.TokenIDs:
+		return j.Fail("rollout.tree.rule", "entropy reads logprobs of what was sampled, and the engine returns text alone (no capability TokenIDs); use step_random or another engine")
+	case wanted <= c.Top:
+		return nil
+	case c.Top == 0:
+		return j.Fail("rollout.tree.top", "%d: the engine does not tell the likeliest tokens (no capability Top); set top: 0, which estimates entropies by what was sampled", j.Rollout.Tree.Top)
+	case j.Engine.Kind == "vllm":
+		return j.Fail("rollout.tree.top", "%d: the vLLM server tells the %d likeliest tokens at most; start it with --max-logprobs %d, or set top: %d", j.Rollout.Tree.Top, c.Top, wanted+1, c.Top)
+	}
+	return j.Fail("rollout.tree.top", "%d: the engine tells the %d likeliest tokens at most (its capability Top); set top: %d", j.Rollout.Tree.Top, c.Top, c.Top)
 }

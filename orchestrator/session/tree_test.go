@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
@@ -103,4 +105,25 @@ func TestToolsOfServersForkWhereTheyKeepNothing(t *testing.T) {
 	}
 	_, err := equip("group_size: 4", of+", stateful: often}")
 	require.ErrorContains(t, err, "the parameter stateful must be of type bool, got a string")
+}
+
+// A job whose engine does not tell what its trees read of a distribution is refused when the engine is known, before anything is sampled.
+func TestWhatIsNotToldIsRefused(t *testing.T) {
+	check := func(engine, tree string, vocabulary int, c engines.Capabilities) error {
+		j, err := job.Parse("job.yaml", []byte("version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\ndata: {train: t.jsonl}\nengine: "+engine+"\nrollout: {tree: {"+tree+"}}\n"), job.Options{})
+		require.NoError(t, err)
+		return checkMeasured(j, rollout.TreesOf(j.Rollout, vocabulary), c)
+	}
+	const servers, mine = "{kind: vllm, urls: ['http://a:1']}", "{kind: mine}"
+	ids := func(top int) engines.Capabilities { return engines.Capabilities{TokenIDs: true, Top: top} }
+	require.NoError(t, check(servers, "rule: entropy", 1000, ids(20)))
+	require.EqualError(t, check(servers, "rule: entropy, top: 50", 1000, ids(20)), "job.yaml:7:38: rollout.tree.top: 50: the vLLM server tells the 20 likeliest tokens at most; start it with --max-logprobs 51, or set top: 20")
+	require.NoError(t, check(servers, "rule: entropy, top: 50", 21, ids(20)), "20 of 21 tokens tell all")
+	require.EqualError(t, check(servers, "rule: entropy", 1000, ids(5)), "job.yaml:7:17: rollout.tree.top: 20: the vLLM server tells the 5 likeliest tokens at most; start it with --max-logprobs 21, or set top: 5")
+	require.NoError(t, check(mine, "rule: entropy", 1000, ids(0)))
+	require.EqualError(t, check(mine, "rule: entropy, top: 3", 1000, ids(0)), "job.yaml:7:38: rollout.tree.top: 3: the engine does not tell the likeliest tokens (no capability Top); set top: 0, which estimates entropies by what was sampled")
+	require.EqualError(t, check(mine, "rule: entropy, top: 3", 1000, ids(2)), "job.yaml:7:38: rollout.tree.top: 3: the engine tells the 2 likeliest tokens at most (its capability Top); set top: 2")
+	require.EqualError(t, check(mine, "rule: entropy", 1000, engines.Capabilities{}), "job.yaml:7:24: rollout.tree.rule: entropy reads logprobs of what was sampled, and the engine returns text alone (no capability TokenIDs); use step_random or another engine")
+	require.NoError(t, check(mine, "rule: step_random, roots: 4", 1000, engines.Capabilities{}))
+	require.NoError(t, checkMeasured(nil, nil, engines.Capabilities{}))
 }

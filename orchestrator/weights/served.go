@@ -53,6 +53,9 @@ func serveOptions(j *job.Job, trainer string, rank int) vllm.ServeOptions {
 	if e.Weights == "lora" {
 		o.LoRARank = servedRank(rank)
 	}
+	if t := j.Rollout.Tree; t != nil && t.Rule == "entropy" && t.Top > 0 {
+		o.MaxLogprobs = max(vllm.MaxLogprobs, t.Top+1) // the sampled token takes a place of a reply's list
+	}
 	for name, value := range e.Serve.Env {
 		o.Env = append(o.Env, name+"="+value)
 	}

@@ -43,6 +43,12 @@ func TestServeOptionsFollowTheJob(t *testing.T) {
 	require.Equal(t, []string{"A=1", "B=2"}, served(t, "cpu", 0, "engine.serve.env={B: \"2\", A: \"1\"}").Env)
 	require.Equal(t, -1, served(t, "cpu", 0, "engine.serve.restarts=0").Restarts)
 	require.False(t, merged.Sleep)
+	require.Zero(t, merged.MaxLogprobs, "vLLM's own")
+	for tree, want := range map[string]int{"{rule: entropy}": 21, "{rule: entropy, top: 50}": 51, "{rule: entropy, top: 5}": 20, "{rule: entropy, top: 0}": 0, "{rule: step_random}": 0} {
+		require.Equal(t, want, served(t, "cpu", 0, "rollout.group_size=8", "rollout.tree="+tree).MaxLogprobs, tree)
+	}
+	require.Subset(t, vllm.ServeArgs(vllm.ServeOptions{MaxLogprobs: 51}), []string{"--max-logprobs", "51"})
+	require.NotContains(t, vllm.ServeArgs(vllm.ServeOptions{}), "--max-logprobs")
 }
 
 func TestToleranceFollowsTheTypes(t *testing.T) {
