@@ -22,7 +22,7 @@ import (
 // Options configure an engine.
 type Options struct {
 	// Respond answers a request; it is called concurrently, and r is the callee's own copy. Of the completion only TokenIDs
-	// is needed: missing Logprobs are 0, missing Versions the engine's, a missing Top the token itself and the ids around it, each
+	// is needed: missing Logprobs are 0, missing Versions the engine's, a missing Top the token itself and the ids after it, each
 	// less likely by a nat, and without a FinishReason the ids end at the first stop id, completed stop string or MaxTokens.
 	Respond     func(r engines.Request) (engines.Completion, error)
 	Delay       time.Duration            // before each answer
@@ -87,10 +87,10 @@ func (e *Engine) Generate(ctx context.Context, r engines.Request) (engines.Compl
 // mostTop is how many alternatives are told.
 const mostTop = 1000
 
-// alternatives are the token itself and the ids around it, each less likely by a nat.
+// alternatives are the token itself and the ids after it, each less likely by a nat.
 func alternatives(id int32, logprob float32, n int) (out []engines.Alternative) {
 	for i := range n {
-		out = append(out, engines.Alternative{ID: id ^ int32(i), Logprob: logprob - float32(i)})
+		out = append(out, engines.Alternative{ID: id + int32(i), Logprob: logprob - float32(i)})
 	}
 	return out
 }
