@@ -57,8 +57,8 @@ type Request struct {
 	// Sampled is how many of the prompt's last tokens are the beginning of this completion, sampled with the same seed: it goes
 	// on after them as if it had not ended there. Only the local engine can.
 	Sampled int
-	// Top is how many of the likeliest tokens Completion.Top tells at each place, at most Capabilities.Top; 0: none. The tokens and
-	// logprobs that are sampled are the same whatever it is.
+	// Top is how many of the likeliest tokens Completion.Top tells at each place, at most Capabilities.Top and below the vocabulary, whose
+	// last token the others tell; 0: none. What is sampled is the same whatever it is.
 	Top int
 }
 

@@ -19,6 +19,10 @@ func testStream(t *testing.T, s *suite) {
 	r := s.request(21, 12)
 	r.Sampling.Temperature = 0.7
 	want := s.generate(t, r)
+	asks := r
+	asks.Top = 1
+	_, err := streamer.Stream(s.context(t), asks, engines.Detail{}, func([]engines.Token) {})
+	require.ErrorIs(t, err, engines.ErrStreamTop)
 	for _, d := range []engines.Detail{{}, {Top: 3}, {Top: 5, Raw: true}} {
 		var got engines.Completion
 		var tokens []engines.Token
@@ -60,7 +64,7 @@ func testStream(t *testing.T, s *suite) {
 	var ids []int32
 	var raw []float32
 	r.Sampling.TopK = 2
-	_, err := streamer.Stream(s.context(t), r, engines.Detail{Raw: true}, func(piece []engines.Token) {
+	_, err = streamer.Stream(s.context(t), r, engines.Detail{Raw: true}, func(piece []engines.Token) {
 		for _, token := range piece {
 			ids, raw = append(ids, token.ID), append(raw, token.Logprob)
 		}

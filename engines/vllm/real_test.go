@@ -231,6 +231,9 @@ func TestRealRoutesAgree(t *testing.T) {
 	require.ErrorContains(t, err, "Requested sample logprobs of 21, which is greater than max allowed: 20")
 	require.ErrorContains(t, err, "; the request asks for the 21 likeliest tokens (rollout.tree.top): ask for fewer, or start vLLM with --max-logprobs 22")
 	require.ErrorIs(t, err, engines.ErrRefused)
+	most, err := probeMaxLogprobs(t.Context(), e.fleet.replicas[0].completer, false, "policy")
+	require.NoError(t, err)
+	require.Equal(t, MaxLogprobs, most, "/v1/completions says it too")
 }
 
 func sum(v []float32) float64 {

@@ -93,7 +93,7 @@ func namedTokens(entry map[string]float64) ([]engines.Alternative, error) {
 }
 
 // logprobs is how many logprobs a request asks for that wants so many likeliest tokens: on the native route one more where the server tells it, because the
-// sampled token takes a place of the list.
+// sampled token takes a place of the list. That is no more than the vocabulary, beyond which a server dies: Request.Top is below it.
 func (s Server) logprobs(top int) int {
 	if s.Native && top > 0 && s.MaxLogprobs > top {
 		return top + 1

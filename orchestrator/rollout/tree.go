@@ -242,7 +242,7 @@ func (g *growth) generate(ctx context.Context, engine engines.Engine, measure bo
 	if q.Top > 0 && len(c.Top) != len(c.TokenIDs) {
 		return c, 0, fmt.Errorf("the engine told the likeliest tokens at %d places, which rollout.tree.top asks for, and sampled %d tokens", len(c.Top), len(c.TokenIDs))
 	}
-	values := make([]float64, min(g.Tokens, len(c.TokenIDs)))
+	values := make([]float64, min(g.Tokens, len(c.TokenIDs), len(c.Logprobs))) // the sampler refuses what is not whole
 	for i := range values {
 		if q.Top == 0 {
 			values[i] = -float64(c.Logprobs[i])
