@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compare trees with chains at equal budgets, as Markdown. usage: learn_trees.py NAME FOLDER, where scripts/learn_trees.sh trained.
+"""Compare trees with chains at equal budgets, as Markdown. usage: learn_trees.py NAME FOLDER [CSV], where scripts/learn_trees.sh trained; CSV gets the
+curves of all runs, a row a step.
 
 The reward after a step is the mean of the last five steps: of all trajectories, and of those that began at the prompt. The second is what the policy
 earns; a rule that forks where the policy is unsure has leaves that do worse than it, or better. Intervals are 95 % of t over the seeds. A ratio of tokens
@@ -7,6 +8,7 @@ is the chains' to the arm's, by seed, until the reward that the chains of that s
 never came there counts with all of its tokens, so that the true ratio is less: the table says so.
 """
 import collections
+import csv
 import json
 import math
 import pathlib
@@ -18,7 +20,7 @@ WINDOW = 5  # steps whose mean is the reward of a step
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
 
 Step = collections.namedtuple("Step", "reward root calls tokens")  # reward of all, and of roots (None: unknown); calls and tokens so far
-Run = collections.namedtuple("Run", "steps before after")  # Steps from the fifth on; held-out rewards, greedy (None: not evaluated)
+Run = collections.namedtuple("Run", "single flat steps before after")  # each Step by itself; its share of groups whose rewards are all equal; each Step by itself; their means from the fifth on; held-out rewards, greedy (None: not evaluated)
 
 
 def roots(path):
@@ -39,7 +41,7 @@ def roots(path):
 
 def read(folder):
     """The steps of a run, and its held-out rewards."""
-    began, steps, evals, calls, tokens, last = roots(folder / "store.db"), [], {}, 0, 0, []
+    began, single, flat, steps, evals, calls, tokens, last = roots(folder / "store.db"), [], [], [], {}, 0, 0, []
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         m = json.loads(line)
         if "eval" in m:
@@ -48,12 +50,15 @@ def read(folder):
             continue
         calls, tokens = calls + m.get("tools/calls", 0), tokens + m["tokens/sampled"]
         last = (last + [(m["reward/mean"], *began[m["step"] - 1])])[-WINDOW:]  # the store counts steps from 0
+        flat.append(m["groups/flat"] / m["groups/sampled"])
+        reward, total, count = last[-1]
+        single.append(Step(reward, total / count if count else None, calls, tokens))
         if len(last) == WINDOW:
             n = sum(r[2] for r in last)
             steps.append(Step(mean([r[0] for r in last]), sum(r[1] for r in last) / n if n else None, calls, tokens))
     if not steps:
         sys.exit(f"learn_trees: {folder} has fewer than {WINDOW} steps; give STEPS={WINDOW} or more")
-    return Run(steps, evals.get("before"), evals.get("after"))
+    return Run(single, flat, steps, evals.get("before"), evals.get("after"))
 
 
 def mean(values):
@@ -111,6 +116,19 @@ def at_budget(arms, of, unit):
     print()
 
 
+def at_step(arms):
+    """The table of the step that all runs came to."""
+    n = min(len(run.single) for seeds in arms.values() for run in seeds.values())
+    print(f"Step for step, {n} of them, which the shortest run had:\n")
+    print("| arm | reward | tool calls a step | sampled tokens a step | groups whose rewards are all equal |")
+    print("|---|---|---|---|---|")
+    for arm, seeds in arms.items():
+        runs = seeds.values()
+        ends = [run.steps[n - WINDOW] for run in runs]
+        print(f"| {arm} | {interval([s.reward for s in ends])} | {mean([s.calls for s in ends]) / n:,.1f} | {mean([s.tokens for s in ends]) / n:,.0f} | {mean([mean(run.flat[:n]) for run in runs]):.0%} |")
+    print()
+
+
 def to_goal(arms, of, what):
     """The table of tokens until the chains' last reward."""
     print(f"Sampled tokens until the {what} is first what that of the chains of the same seed ends with:\n")
@@ -136,6 +154,16 @@ def to_goal(arms, of, what):
     print()
 
 
+def write_curves(path, arms):
+    with open(path, "w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["arm", "seed", "step", "reward", "reward_from_prompt", "tool_calls", "sampled_tokens"])
+        for arm, seeds in arms.items():
+            for seed, run in seeds.items():
+                for n, s in enumerate(run.single, 1):
+                    out.writerow([arm, seed, n, f"{s.reward:.4f}", "" if s.root is None else f"{s.root:.4f}", s.calls, s.tokens])
+
+
 def main():
     name, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     found = collections.defaultdict(dict)
@@ -145,9 +173,12 @@ def main():
     if "chains" not in found:
         sys.exit(f"learn_trees: no run of chains of {name} in {folder} has ended; run scripts/learn_trees.sh")
     arms = {"chains": found.pop("chains"), **found}
+    if len(sys.argv) > 3:
+        write_curves(sys.argv[3], arms)
     print(f"{name}: means over the seeds with 95 % intervals; a reward is that of the last {WINDOW} steps\n")
     at_budget(arms, "calls", "tool calls")
     at_budget(arms, "tokens", "sampled tokens")
+    at_step(arms)
     to_goal(arms, "reward", "reward")
     to_goal(arms, "root", "reward of those that began at the prompt")
     print("Whole runs; held-out rewards are greedy:\n")
