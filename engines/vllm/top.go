@@ -114,8 +114,8 @@ func (f *fleet) top() int {
 
 // checkTop refuses a request for more likeliest tokens than the servers tell.
 func (f *fleet) checkTop(q *engines.Request) error {
-	if q.Top <= f.top() {
-		return q.ValidateTop(math.MaxInt)
+	if err := q.ValidateTop(math.MaxInt); err != nil || q.Top == 0 {
+		return err
 	}
 	for _, r := range f.replicas {
 		if n := r.standing.info().MaxLogprobs; n > 0 && q.Top > n {
