@@ -20,7 +20,8 @@ WINDOW = 5  # steps whose mean is the reward of a step
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
 
 Step = collections.namedtuple("Step", "reward root calls tokens")  # reward of all, and of roots (None: unknown); calls and tokens so far
-Run = collections.namedtuple("Run", "single flat steps before after")  # each Step by itself; its share of groups whose rewards are all equal; each Step by itself; their means from the fifth on; held-out rewards, greedy (None: not evaluated)
+# each Step by itself, and its share of groups whose rewards are all equal; the means of Steps from the fifth on; held-out rewards, greedy (None: not evaluated)
+Run = collections.namedtuple("Run", "single flat steps before after")
 
 
 def roots(path):

@@ -77,7 +77,12 @@ func (e *Engine) Capabilities() engines.Capabilities {
 
 // Generate implements engines.Engine.
 func (e *Engine) Generate(ctx context.Context, r engines.Request) (engines.Completion, error) {
-	c, err := e.generate(ctx, r, engines.Detail{}, func([]engines.Token) {})
+	return e.named(ctx, r, engines.Detail{}, func([]engines.Token) {})
+}
+
+// named is generate whose errors name the request.
+func (e *Engine) named(ctx context.Context, r engines.Request, d engines.Detail, on func([]engines.Token)) (engines.Completion, error) {
+	c, err := e.generate(ctx, r, d, on)
 	if err != nil {
 		return engines.Completion{}, fmt.Errorf("scripted: request %s: %w", r.ID, err)
 	}
@@ -97,15 +102,10 @@ func alternatives(id int32, logprob float32, n int) (out []engines.Alternative) 
 
 // Stream implements engines.Streamer: one token a piece.
 func (e *Engine) Stream(ctx context.Context, r engines.Request, d engines.Detail, on func([]engines.Token)) (engines.Completion, error) {
-	err := engines.ErrStreamTop
-	var c engines.Completion
-	if r.Top == 0 {
-		c, err = e.generate(ctx, r, d, on)
+	if r.Top != 0 {
+		return engines.Completion{}, fmt.Errorf("scripted: request %s: %w", r.ID, engines.ErrStreamTop)
 	}
-	if err != nil {
-		return engines.Completion{}, fmt.Errorf("scripted: request %s: %w", r.ID, err)
-	}
-	return c, nil
+	return e.named(ctx, r, d, on)
 }
 
 func (e *Engine) generate(ctx context.Context, r engines.Request, d engines.Detail, on func([]engines.Token)) (engines.Completion, error) {

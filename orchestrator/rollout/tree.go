@@ -178,7 +178,7 @@ func (r *Sampler) turnsOf(t *trajectory.Trajectory) []tree.Turn {
 		ids := s.TokenIDs[turn.CompletionStart:turn.CompletionEnd]
 		for at, logprob := range s.SamplingLogprobs[turn.CompletionStart:turn.CompletionEnd] {
 			nll := -float64(logprob)
-			if at < turn.BegunTokens() || len(turn.Begun) > 0 && at == turn.BegunTokens() || !r.begins(ids[:at], stops) { // those of others, and the one that was branched
+			if len(turn.Begun) > 0 && at <= turn.BegunTokens() || !r.begins(ids[:at], stops) { // those of others, and the one that was branched
 				nll = -1
 			}
 			out[i].NLL = append(out[i].NLL, nll)
