@@ -157,10 +157,12 @@ typedef struct {
   int grad;       /* the outputs carry autograd history */
   int checkpoint; /* keep each layer's input alone and compute the layer again in backward */
   int entropy, values; /* return these too; values need a value head */
-  /* Context parallelism: all ranks of this group call the forward, and the backward of its outputs, with the same batch and
-   * options, and each computes a share of the tokens. Each gets the outputs of all rows; its gradients of parameters are
-   * the terms of its own tokens, so that those of all ranks add up to the batch's. NULL: this process computes all. */
-  struct af_group *context;
+  /* The ranks that compute the batch together: all of them call the forward, and the backward of its outputs, with the same
+   * batch and options. Those of context compute a share of the tokens each (context parallelism), those of tensor a share
+   * of every layer (tensor parallelism); where both are given, each rank of one is in its own group of the other. Each gets
+   * the outputs of all rows; its gradients of parameters are terms, and those of all ranks add up to the batch's. NULL:
+   * this process computes all. */
+  struct af_group *context, *tensor;
 } af_forward_options;
 typedef struct { af_tensor logprobs, entropy, values; } af_outputs; /* each [N] float32 new, NULL where not asked for */
 /* The [N, vocab] logits never exist at once. values: the value head at row_token's hidden state, behind the last norm. */
@@ -183,7 +185,7 @@ typedef struct {
   const char *prefix;            /* of this group's keys in the store, "" for none */
   int device;                    /* of the tensors: -1 CPU, otherwise the CUDA index */
   int64_t timeout_ms;            /* > 0 */
-  int first;                     /* what errors call this group's rank 0, the others after it: its number in the run */
+  int first, stride;             /* errors call the ranks first, first + stride, ...: their numbers in the run; stride >= 1 */
 } af_group_config;
 /* waits for all ranks; out new, af_group_free */
 af_error *af_group_new(const af_group_config *c, af_group **out);

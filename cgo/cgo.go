@@ -245,11 +245,7 @@ type ForwardOptions struct {
 	Entropy    bool // return entropies too
 	Values     bool // return the value head's values too; see Model.AddValueHead
 
-	// Context are the ranks that compute the batch together (context parallelism): all of them call the forward, and the backward
-	// of its outputs, with the same batch and options, and each computes a share of the tokens. Each gets the outputs of all
-	// rows; its gradients of parameters are the terms of its own tokens, so that those of all ranks add up to the batch's. nil:
-	// this process computes all.
-	Context *Group
+	Neighbours // that compute the batch together with this process
 }
 
 // Inference are what a forward without gradient computed, each [N]; nil where it was not asked for.

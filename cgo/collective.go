@@ -48,7 +48,7 @@ func NewGroup(c GroupConfig) (*Group, error) {
 	defer C.free(unsafe.Pointer(prefix))
 	raw := C.af_group_config{
 		rank: C.int(c.Rank), world: C.int(c.World), address: address, port: C.int(c.Port), serve: flag(c.Serve), prefix: prefix,
-		device: C.int(device), timeout_ms: C.int64_t(c.Timeout.Milliseconds()), first: C.int(c.First),
+		device: C.int(device), timeout_ms: C.int64_t(c.Timeout.Milliseconds()), first: C.int(c.First), stride: C.int(max(1, c.Stride)),
 	}
 	g := &Group{rank: c.Rank, world: c.World, sharding: c.Sharding}
 	if err := toError("ranks", C.af_group_new(&raw, &g.ptr)); err != nil {

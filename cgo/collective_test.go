@@ -26,8 +26,14 @@ import (
 var scenarios = map[string]func(g *Group) error{
 	"collectives": playCollectives, "shards": playShards, "dies": playDies, "stops": playStops, "fails": playFails,
 	"missing": func(*Group) error { return nil }, "patient": playPatient, "pipes": playPipes, "overlap": playOverlap,
-	"late sum": playLateSum, "twice": playTwice, "release": playRelease, "context": playContext, "context traffic": playContextTraffic,
-	"context dies": playContextDies, "context memory": playContextMemory,
+	"late sum": playLateSum, "twice": playTwice, "release": playRelease, "both": playBoth,
+	"context":         func(g *Group) error { return playNeighbours(g, Neighbours{Context: g}) },
+	"tensor":          func(g *Group) error { return playNeighbours(g, Neighbours{Tensor: g}) },
+	"context traffic": playContextTraffic, "tensor traffic": playTensorTraffic,
+	"context dies":   func(g *Group) error { return playDying(g, Neighbours{Context: g}) },
+	"tensor dies":    func(g *Group) error { return playDying(g, Neighbours{Tensor: g}) },
+	"context memory": func(g *Group) error { return growth(Neighbours{Context: g}) },
+	"tensor memory":  func(g *Group) error { return growth(Neighbours{Tensor: g}) },
 }
 
 // TestRank is not a test of its own: runRanks starts the test binary with it.
@@ -46,6 +52,7 @@ func TestRank(t *testing.T) {
 	}
 	c.Sharding = ShardingOf(os.Getenv("AGENTFLY_TEST_SHARDING"))
 	c.First, _ = strconv.Atoi(os.Getenv("AGENTFLY_TEST_FIRST"))
+	c.Stride, _ = strconv.Atoi(os.Getenv("AGENTFLY_TEST_STRIDE"))
 	g, err := NewGroup(c)
 	if err == nil {
 		defer g.Close()

@@ -19,15 +19,8 @@ type GroupConfig struct {
 	Device      string        // of the tensors: "cpu", "cuda", "cuda:N"
 	Timeout     time.Duration // how long a rank may keep the others waiting, > 0
 	Sharding    Sharding      // of the optimizers that use the group
-	First       int           // what errors call the group's rank 0, the others after it: its number in the run
-}
-
-// Context is the group of n neighbours among the ranks of c that compute each batch together, see [ForwardOptions]. n divides World.
-func (c GroupConfig) Context(n int) GroupConfig {
-	number := c.Rank / n
-	c.First, c.Rank, c.World, c.Serve = number*n, c.Rank%n, n, false // c's rank 0 serves the store already
-	c.Prefix += fmt.Sprintf("context_%d_", number)
-	return c
+	First       int           // what errors call the group's rank 0: its number in the run
+	Stride      int           // from one rank's number to the next one's; 0: 1
 }
 
 // Sharding says what of a model's training state is spread over the ranks, and when they exchange it.

@@ -276,9 +276,11 @@ func (m *Model) Infer(b *Batch, o ForwardOptions) (Inference, error) {
 func (m *Model) forward(b *Batch, o ForwardOptions) (out C.af_outputs, err error) {
 	options := C.af_forward_options{grad: flag(o.Grad), checkpoint: flag(o.Checkpoint), entropy: flag(o.Entropy), values: flag(o.Values)}
 	err = o.Context.with("forward", func(context *C.af_group) error {
-		options.context = context
-		return m.withBatch("forward", b, func(p *C.af_model, batch *C.af_batch) *C.af_error {
-			return C.af_model_forward(p, batch, &options, &out)
+		return o.Tensor.with("forward", func(tensor *C.af_group) error {
+			options.context, options.tensor = context, tensor
+			return m.withBatch("forward", b, func(p *C.af_model, batch *C.af_batch) *C.af_error {
+				return C.af_model_forward(p, batch, &options, &out)
+			})
 		})
 	})
 	return out, err

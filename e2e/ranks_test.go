@@ -50,14 +50,16 @@ func TestRanksTrainTheTinyJob(t *testing.T) {
 	require.InDeltaSlice(t, rewards, rewardsTwo, 0.03) // 128 trajectories: a token that falls the other way moves 0.008
 	require.Equal(t, rewards[0], rewardsTwo[0])        // before the first update nothing differs
 
-	together := folder()
-	runToEnd(t, tinyRanks(together, 2, "--set", "trainer.steps=6", "--set", "trainer.context_parallel=2"))
-	rewardsTogether, _ := curve(t, together)
-	require.InDeltaSlice(t, rewards, rewardsTogether, 0.03)
-	require.Equal(t, rewards[0], rewardsTogether[0])
-	status, _, errs := command("", "train", "examples/tiny.yaml", "--output", folder(), "--set", "trainer.context_parallel=2")
-	require.Equal(t, 2, status)
-	require.Contains(t, errs, "trainer.context_parallel: it is 2, which does not divide the number of training processes, 1; give a multiple of it with --ranks")
+	for _, setting := range []string{"trainer.context_parallel", "trainer.tensor_parallel"} {
+		together := folder()
+		runToEnd(t, tinyRanks(together, 2, "--set", "trainer.steps=6", "--set", setting+"=2"))
+		rewardsTogether, _ := curve(t, together)
+		require.InDeltaSlice(t, rewards, rewardsTogether, 0.03)
+		require.Equal(t, rewards[0], rewardsTogether[0])
+		status, _, errs := command("", "train", "examples/tiny.yaml", "--output", folder(), "--set", setting+"=2")
+		require.Equal(t, 2, status)
+		require.Contains(t, errs, setting+": it is 2, which does not divide the number of training processes, 1; give a multiple of it with --ranks")
+	}
 
 	for _, from := range []int{1, 2} {
 		for _, to := range []int{1, 2} {

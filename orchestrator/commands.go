@@ -11,6 +11,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/objective"
+	"github.com/agentfly/agentfly/orchestrator/processes"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/session"
@@ -48,7 +49,7 @@ func Look(ctx context.Context, j *job.Job, r Registries, how Examine) (x Examina
 	algorithm, _ := job.Algorithm(j, r.Algorithms) // its error is among those of Check
 	wrong := []error{how.Read, err, fit(j, algorithm, how.For), checked.Text(), checked.Tasks()}
 	if (how.For == "" || how.For == "train") && algorithm != nil {
-		wrong = append(wrong, room(ctx, j, algorithm, max(1, j.Trainer.ContextParallel), 0, s.Notes.Know))
+		wrong = append(wrong, shareable(j), room(ctx, j, algorithm, processes.PerBatch(j), 0, s.Notes.Know))
 	}
 	if how.Run && (how.For == "" || how.For == "train") {
 		wrong = append(wrong, s.Reach(ctx, false), session.AskServers(ctx, j))

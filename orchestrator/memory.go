@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
@@ -49,6 +50,9 @@ func PlanMemory(ctx context.Context, j *job.Job, r Registries, o MemoryOptions) 
 	}
 	ranks := max(o.Ranks, 1)
 	if err := processes.Together(j, ranks); err != nil {
+		return m, err
+	}
+	if err := shareable(j); err != nil {
 		return m, err
 	}
 	s, err := memorySetting(j, a, ranks)
@@ -120,11 +124,28 @@ func room(ctx context.Context, j *job.Job, a *algorithms.Algorithm, ranks, here 
 	return nil
 }
 
+// shareable refuses a job whose model cannot be shared by as many processes as it says. What cannot be read of the model is told elsewhere.
+func shareable(j *job.Job) error {
+	n := j.Trainer.TensorParallel
+	if n <= 1 {
+		return nil
+	}
+	c, err := configOf(j)
+	if err != nil {
+		return nil
+	}
+	if allowed := policy.Shares(c); !slices.Contains(allowed, n) {
+		return j.Fail("trainer.tensor_parallel", "it is %d, which cannot share the model's %d query heads, %d key/value heads and %d columns of the MLP; allowed are %s",
+			n, c.NumHeads, c.NumKVHeads, c.IntermediateSize, strings.Trim(strings.ReplaceAll(fmt.Sprint(allowed), " ", ", "), "[]"))
+	}
+	return nil
+}
+
 // memorySetting is what the memory of a job depends on.
 func memorySetting(j *job.Job, a *algorithms.Algorithm, ranks int) (s memory.Setting, err error) {
 	s = memory.Setting{
 		BFloat16: j.Model.DType == "bfloat16", Critic: a.HasCritic(), Reference: a.NeedsReference(), Checkpoint: j.Trainer.Checkpointing, Ranks: ranks,
-		Context: j.Trainer.ContextParallel, Sharding: cgo.ShardingOf(j.Trainer.Shard),
+		Context: j.Trainer.ContextParallel, Tensor: j.Trainer.TensorParallel, Sharding: cgo.ShardingOf(j.Trainer.Shard),
 		Offload: j.Trainer.Offload == "optimizer", Shared: j.Engine.Sleep > 0,
 		CUDA: j.Device == "cuda" || j.Device == "auto" && cgo.CUDADevices() > 0, Threads: runtime.NumCPU(), Saves: true,
 	}

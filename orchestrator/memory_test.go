@@ -92,3 +92,25 @@ func TestAJobThatCannotFitIsRefused(t *testing.T) {
 	seen, _ := Look(t.Context(), j, memoryRegistries(), Examine{}) // the registries have no tools, which is refused
 	require.NotContains(t, fmt.Sprint(seen.Notes), "memory")
 }
+
+// Layers that cannot be shared by as many processes as a job says are refused by validate, and in a plan of its memory.
+func TestLayersThatCannotBeSharedAreRefused(t *testing.T) {
+	const refused = "trainer.tensor_parallel: it is 3, which cannot share the model's 28 query heads, 4 key/value heads and 18944 columns of the MLP; allowed are 1, 2, 4"
+	load := func(n int) *job.Job {
+		j, err := job.Load("../examples/tiny.yaml", "model.path="+configured(t, 1), "device=cpu", fmt.Sprintf("trainer.tensor_parallel=%d", n))
+		require.NoError(t, err)
+		return j
+	}
+	_, err := Look(t.Context(), load(3), memoryRegistries(), Examine{})
+	require.ErrorContains(t, err, refused)
+	_, err = PlanMemory(t.Context(), load(3), memoryRegistries(), MemoryOptions{Ranks: 3})
+	require.ErrorContains(t, err, refused)
+	_, err = PlanMemory(t.Context(), load(2), memoryRegistries(), MemoryOptions{Ranks: 3})
+	require.ErrorContains(t, err, "trainer.tensor_parallel: it is 2, which does not divide the number of training processes, 3")
+	most := func(n int) int64 {
+		m, err := PlanMemory(t.Context(), load(n), memoryRegistries(), MemoryOptions{Ranks: 4})
+		require.NoError(t, err)
+		return m.Places[0].Need.Most
+	}
+	require.Less(t, most(4), most(1))
+}

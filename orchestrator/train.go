@@ -96,6 +96,9 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 		err = job.Trainable(j, t.algorithm)
 	}
 	if err == nil {
+		err = shareable(j)
+	}
+	if err == nil {
 		err = room(ctx, j, t.algorithm, group.Config.World, max(o.Ranks, 1), t.session.Notes.Know)
 	}
 	if err == nil {

@@ -45,6 +45,9 @@ func modelConfig(c *modelfile.Config) cgo.ModelConfig {
 	}
 }
 
+// Shares are the numbers of ranks that can share the layers of a model, see [cgo.ModelConfig.Shares].
+func Shares(c *modelfile.Config) []int { return modelConfig(c).Shares() }
+
 // fill sets every parameter from the tensor of its name. All that does not fit together is found first and told at once:
 // parameters without a tensor, tensors without a parameter, other shapes, types that are no weights.
 func fill(m parameters, w weights, tied bool) error {

@@ -199,7 +199,7 @@ type brokenReference struct {
 	err      error
 }
 
-func (b brokenReference) Logprobs(batch *cgo.Batch, _ *cgo.Group) ([]float32, error) {
+func (b brokenReference) Logprobs(batch *cgo.Batch, _ cgo.Neighbours) ([]float32, error) {
 	if b.logprobs == nil {
 		return nil, b.err
 	}
@@ -286,7 +286,7 @@ func TestSequenceRatioOfCutTrajectories(t *testing.T) {
 	mb, err := r.packing.miniBatch(plan.miniBatches(1)[0], tr.algorithm)
 	require.NoError(t, err)
 	require.NotEmpty(t, mb.cut)
-	require.NoError(t, tr.worker.Do(context.Background(), func() error { return r.rows.sequences(context.Background(), tr.model, nil, mb) }))
+	require.NoError(t, tr.worker.Do(context.Background(), func() error { return r.rows.sequences(context.Background(), tr.model, cgo.Neighbours{}, mb) }))
 	require.Len(t, r.rows.sequence, len(mb.cut))
 	for u := range mb.cut {
 		var current, sampling []float64
@@ -317,16 +317,16 @@ func TestAdapterOffIsTheBase(t *testing.T) {
 	s := b.Groups[0].Trajectories[0].Samples[0]
 	batches, err := Pack([]PackItem{{Sample: s}}, PackOptions{MicroBatchTokens: 100, Temperature: 1})
 	require.NoError(t, err)
-	want, err := FrozenModel{base.Model}.Logprobs(&batches[0].Batch, nil)
+	want, err := FrozenModel{base.Model}.Logprobs(&batches[0].Batch, cgo.Neighbours{})
 	require.NoError(t, err)
 	for i := range 4 {
 		m, err := tr.Step(context.Background(), b)
 		require.NoError(t, err)
 		require.Equal(t, i > 0, m.KL > 1e-9, "step %d: %v", i, m.KL) // the adapter begins as 0
-		got, err := c.Reference.Logprobs(&batches[0].Batch, nil)
+		got, err := c.Reference.Logprobs(&batches[0].Batch, cgo.Neighbours{})
 		require.NoError(t, err)
 		require.Equal(t, want, got)
-		on, err := FrozenModel{p.Model}.Logprobs(&batches[0].Batch, nil)
+		on, err := FrozenModel{p.Model}.Logprobs(&batches[0].Batch, cgo.Neighbours{})
 		require.NoError(t, err)
 		require.NotEqual(t, want, on, "the adapter is on again")
 	}

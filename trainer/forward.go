@@ -16,10 +16,10 @@ func hasValueHead(m *cgo.Model) bool {
 	return slices.ContainsFunc(m.Trained(), func(p cgo.ParameterInfo) bool { return p.Name == valueHead })
 }
 
-// forward runs the model with gradient; the caller closes the outputs. checkpoint computes activations again in backward. context
-// are the ranks that compute the batch together; nil: this one alone.
-func forward(m *cgo.Model, b *cgo.Batch, context *cgo.Group, checkpoint, values bool) (algorithms.Outputs, error) {
-	out, err := m.Forward(b, cgo.ForwardOptions{Grad: true, Checkpoint: checkpoint, Entropy: true, Values: values, Context: context})
+// forward runs the model with gradient, together with the neighbours; the caller closes the outputs. checkpoint computes activations
+// again in backward.
+func forward(m *cgo.Model, b *cgo.Batch, together cgo.Neighbours, checkpoint, values bool) (algorithms.Outputs, error) {
+	out, err := m.Forward(b, cgo.ForwardOptions{Grad: true, Checkpoint: checkpoint, Entropy: true, Values: values, Neighbours: together})
 	return algorithms.Outputs{Current: out.Logprobs, Entropy: out.Entropy, Values: out.Values}, err
 }
 
@@ -43,7 +43,7 @@ func closeOutputs(f algorithms.Outputs) {
 }
 
 // infer runs the model without gradient.
-func infer(m *cgo.Model, b *cgo.Batch, context *cgo.Group, values bool) (numbers, error) {
-	s, err := m.Infer(b, cgo.ForwardOptions{Entropy: true, Values: values, Context: context})
+func infer(m *cgo.Model, b *cgo.Batch, together cgo.Neighbours, values bool) (numbers, error) {
+	s, err := m.Infer(b, cgo.ForwardOptions{Entropy: true, Values: values, Neighbours: together})
 	return numbers{s.Logprobs, s.Entropy, s.Values}, err
 }

@@ -17,7 +17,7 @@ type probe struct {
 	packing   packing
 	model     *cgo.Model
 	reference Reference
-	context   *cgo.Group // the ranks that compute a batch together
+	together  cgo.Neighbours
 }
 
 // early computes what the estimator or the loss reads of the batch before the first optimizer step: reference logprobs, the
@@ -48,7 +48,7 @@ func (p probe) old(ctx context.Context, mb *MicroBatch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	n, err := infer(p.model, &mb.Batch, p.context, p.packing.plan.values != nil)
+	n, err := infer(p.model, &mb.Batch, p.together, p.packing.plan.values != nil)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (p probe) referenceLogprobs(ctx context.Context, mb *MicroBatch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	logprobs, err := p.reference.Logprobs(&mb.Batch, p.context)
+	logprobs, err := p.reference.Logprobs(&mb.Batch, p.together)
 	if err != nil {
 		return fmt.Errorf("the reference policy: %w", err)
 	}
@@ -112,7 +112,7 @@ func (p probe) bootstraps(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := infer(p.model, &batches[i].Batch, p.context, true)
+		n, err := infer(p.model, &batches[i].Batch, p.together, true)
 		if err != nil {
 			return err
 		}

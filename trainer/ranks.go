@@ -13,8 +13,8 @@ import (
 
 // ranks are the processes that train one model together. Where this one is alone, each method does what is left to do.
 type ranks struct {
-	group   *cgo.Group // nil: alone
-	context *cgo.Group // the neighbours that compute each micro-batch together; nil: each has its own
+	group *cgo.Group // nil: alone
+	near  cgo.Neighbours
 }
 
 // newRanks are the processes of a configuration; a group of a single one is none.
@@ -22,34 +22,26 @@ func newRanks(c Config) (r ranks, err error) {
 	if c.Group == nil || c.Group.World() == 1 {
 		return ranks{}, nil
 	}
-	if c.Context == nil || c.Context.World() == 1 {
-		return ranks{group: c.Group}, nil
+	if n := c.Neighbours.World(); c.Group.World()%n != 0 || c.Group.Rank()%n != c.Neighbours.Rank() {
+		return ranks{}, fmt.Errorf("trainer: rank %d of %d is %d of %d neighbours; they follow each other, and all have as many", c.Group.Rank(), c.Group.World(), c.Neighbours.Rank(), n)
 	}
-	if n := c.Context.World(); c.Group.World()%n != 0 || c.Group.Rank()%n != c.Context.Rank() {
-		return ranks{}, fmt.Errorf("trainer: rank %d of %d is %d in a context of %d; contexts are neighbours, and all of one size", c.Group.Rank(), c.Group.World(), c.Context.Rank(), n)
-	}
-	return ranks{c.Group, c.Context}, nil
+	return ranks{c.Group, c.Neighbours}, nil
 }
 
 // perBatch is how many ranks compute a micro-batch together.
-func (r ranks) perBatch() int {
-	if r.context == nil {
-		return 1
-	}
-	return r.context.World()
-}
+func (r ranks) perBatch() int { return r.near.World() }
 
 // besideLead reports whether this rank computes micro-batches together with rank 0.
-func (r ranks) besideLead() bool { return r.context != nil && r.group.Rank() < r.perBatch() }
+func (r ranks) besideLead() bool { return r.perBatch() > 1 && r.group.Rank() < r.perBatch() }
 
 // speaks reports whether this rank tells what those found that compute the same micro-batches, of which one does.
-func (r ranks) speaks() bool { return r.context == nil || r.context.Rank() == 0 }
+func (r ranks) speaks() bool { return r.near.Rank() == 0 }
 
 // abandon ends the wait of the ranks that compute a micro-batch with this one, which an error keeps from coming. What is wrong with the
 // numbers all of them find alike, and go on.
 func (r ranks) abandon(err error) {
-	if r.context != nil && err != nil && !IsNonFinite(err) {
-		r.context.Fail(err.Error())
+	if err != nil && !IsNonFinite(err) {
+		r.near.Fail(err.Error())
 	}
 }
 
@@ -123,11 +115,14 @@ func (r ranks) together(value float64, err error) (float64, error) {
 
 // alike reports whether yes holds on every rank that computes the same micro-batches.
 func (r ranks) alike(yes bool) (bool, error) {
-	if r.context == nil {
-		return yes, nil
+	for _, g := range r.near.Groups() {
+		all, err := exchange(g, yes)
+		if err != nil {
+			return false, err
+		}
+		yes = !slices.Contains(all, false)
 	}
-	all, err := exchange(r.context, yes)
-	return err == nil && !slices.Contains(all, false), err
+	return yes, nil
 }
 
 const nobody = "no single trajectory is to blame"

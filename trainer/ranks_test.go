@@ -36,7 +36,8 @@ type rankJob struct {
 	Critic   bool   // the model has a value head
 	Adapter  bool   // the model has an adapter
 	Sharding cgo.Sharding
-	Context  int    // neighbours that compute each micro-batch together; 0: 1
+	Context  int    // neighbours that share the tokens of each micro-batch; 0: 1
+	Tensor   int    // neighbours that share the layers; 0: 1
 	BFloat16 bool   // the model computes in bfloat16
 	Shared   bool   // rank 0's parameters are read behind a barrier after every write
 	Lend     bool   // its device's memory is lent between all steps
@@ -83,14 +84,11 @@ func TestRankProcess(t *testing.T) {
 	g, err := cgo.NewGroup(c)
 	require.NoError(t, err)
 	defer g.Close()
-	var context *cgo.Group
-	if j.Context > 1 {
-		context, err = cgo.NewGroup(c.Context(j.Context))
-		require.NoError(t, err)
-		defer context.Close()
-	}
+	n, err := cgo.NewNeighbours(c, j.Context, j.Tensor)
+	require.NoError(t, err)
+	defer n.Close()
 	r := rankResult{Rank: g.Rank()}
-	if err := j.run(t, g, context, &r); err != nil {
+	if err := j.run(t, g, n, &r); err != nil {
 		r.Err, r.ErrRank = err.Error(), errors.Is(err, cgo.ErrRank)
 	}
 	var out bytes.Buffer
@@ -98,7 +96,7 @@ func TestRankProcess(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(os.Getenv("AGENTFLY_TEST_OUT"), strconv.Itoa(g.Rank())), out.Bytes(), 0o644))
 }
 
-func (j rankJob) run(t *testing.T, g, together *cgo.Group, r *rankResult) error {
+func (j rankJob) run(t *testing.T, g *cgo.Group, together cgo.Neighbours, r *rankResult) error {
 	seed := j.Seed
 	if g.Rank() > 0 {
 		seed += 100
@@ -131,7 +129,7 @@ func (j rankJob) run(t *testing.T, g, together *cgo.Group, r *rankResult) error 
 		config.Schedule = Schedule{LearningRate: 1}
 	}
 	config.AdamW.WeightDecay = 0.1
-	config.Group, config.Context = g, together
+	config.Group, config.Neighbours = g, together
 	if g.Rank() == 0 {
 		time.Sleep(j.Late)
 	}
@@ -344,8 +342,8 @@ func waitRank(t *testing.T, cmd *exec.Cmd, out string, r int) *rankResult {
 	return &result
 }
 
-// layouts are numbers of ranks, and of those that compute each micro-batch together. The first three have one of each kind.
-var layouts = []struct{ world, context int }{{2, 1}, {3, 1}, {4, 2}, {2, 2}, {3, 3}}
+// layouts are numbers of ranks, and of those that share the tokens of each micro-batch and the layers. The first four have one of each kind.
+var layouts = []struct{ world, context, tensor int }{{2, 1, 1}, {3, 1, 1}, {4, 2, 1}, {4, 1, 2}, {2, 2, 1}, {3, 3, 1}, {2, 1, 2}, {4, 1, 4}, {4, 2, 2}}
 
 // The gradient that several processes sum is that of one process, within 1e-6 of each tensor's norm.
 func TestRanksGiveTheSameGradients(t *testing.T) {
@@ -353,7 +351,7 @@ func TestRanksGiveTheSameGradients(t *testing.T) {
 		one := runRanks(t, rankJob{Kind: "gradients", Seed: 3, Block: block}, 1)[0]
 		require.Empty(t, one.Err)
 		for _, l := range layouts {
-			for _, r := range runRanks(t, rankJob{Kind: "gradients", Seed: 3, Block: block, Context: l.context}, l.world) {
+			for _, r := range runRanks(t, rankJob{Kind: "gradients", Seed: 3, Block: block, Context: l.context, Tensor: l.tensor}, l.world) {
 				require.Empty(t, r.Err)
 				sameGradients(t, one.Gradients, r.Gradients, 1e-6)
 			}
@@ -376,8 +374,8 @@ func TestRanksTakeTheSameSteps(t *testing.T) {
 			j.Kind, j.Seed, j.To = "steps", 4, 3
 			one := runRanks(t, j, 1)[0]
 			require.Empty(t, one.Err)
-			for _, l := range layouts[:3] {
-				j.Context = l.context
+			for _, l := range layouts[:4] {
+				j.Context, j.Tensor = l.context, l.tensor
 				ranks := runRanks(t, j, l.world)
 				for _, r := range ranks {
 					require.Empty(t, r.Err)
@@ -406,9 +404,9 @@ func TestRanksOverlap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j.Kind, j.Seed, j.To = "steps", 4, 3
-			for _, l := range layouts[:3] {
+			for _, l := range layouts[:4] {
 				world := l.world
-				j.Sharding, j.Context = cgo.ZeRO1, l.context
+				j.Sharding, j.Context, j.Tensor = cgo.ZeRO1, l.context, l.tensor
 				want := runRanks(t, j, world)[0]
 				require.Empty(t, want.Err)
 				j.Sharding = cgo.FSDP
@@ -595,9 +593,9 @@ const ranked = "{advantage: dr_grpo, loss: ranked}"
 // An error on one rank is the error of the step on all of them, and names the trajectory whoever computed it.
 func TestAFailureOnOneRankEndsAll(t *testing.T) {
 	for bad, want := range map[string]string{"infinite": "trajectory g1/2: token ", "gradient": "trajectory g1/2: ", "panic": "index out of range", "error": "refuses"} {
-		for _, j := range []rankJob{{}, {Sharding: cgo.FSDP, BFloat16: bad == "error"}, {Context: 2}} {
+		for _, j := range []rankJob{{}, {Sharding: cgo.FSDP, BFloat16: bad == "error"}, {Context: 2}, {Tensor: 2}} {
 			j.Kind, j.Seed, j.To, j.Bad, j.Block = "steps", 6, 1, bad, ranked
-			for _, r := range runRanks(t, j, 3+j.Context/2) {
+			for _, r := range runRanks(t, j, 3+(j.Context+j.Tensor)/2) {
 				require.Contains(t, r.Err, want)
 				require.Contains(t, r.Err, "trainer: step 8: optimizer step 1 of 1: ")
 				require.Equal(t, int64(0), r.Steps)
@@ -608,9 +606,9 @@ func TestAFailureOnOneRankEndsAll(t *testing.T) {
 
 // Where one rank of several that compute a micro-batch fails, the others are told why, and nobody waits for it.
 func TestARankThatFailsWithinAMicroBatch(t *testing.T) {
-	for _, sharding := range []cgo.Sharding{cgo.ZeRO1, cgo.FSDP} {
+	for _, j := range []rankJob{{Context: 2}, {Context: 2, Sharding: cgo.FSDP}, {Tensor: 2}, {Tensor: 4, Sharding: cgo.FSDP}, {Context: 2, Tensor: 2}} {
 		start := time.Now()
-		j := rankJob{Kind: "steps", Seed: 6, To: 1, Block: ranked, Context: 2, Alone: 1, Sharding: sharding, Timeout: 100 * time.Second}
+		j.Kind, j.Seed, j.To, j.Block, j.Alone, j.Timeout = "steps", 6, 1, ranked, 1, 100*time.Second
 		for _, r := range runRanks(t, j, 4) {
 			require.Contains(t, r.Err, "this rank alone refuses", "rank %d", r.Rank)
 		}
@@ -619,29 +617,32 @@ func TestARankThatFailsWithinAMicroBatch(t *testing.T) {
 }
 
 // Ranks that compute micro-batches together resume bit for bit, and on their own within float noise.
-func TestContextsResume(t *testing.T) {
-	dir := t.TempDir()
-	j := rankJob{Kind: "steps", Seed: 9, To: 4, Context: 2}
-	whole := runRanks(t, j, 2)[0]
-	j.To, j.Save = 2, dir
-	require.Empty(t, runRanks(t, j, 2)[0].Err)
-	j = rankJob{Kind: "steps", Seed: 1, From: 2, To: 4, Load: dir, Context: 2}
-	again := runRanks(t, j, 2)[0]
-	require.Empty(t, again.Err)
-	require.Equal(t, whole.Parameters, again.Parameters)
-	require.Equal(t, whole.Moments, again.Moments)
-	j.Context = 0
-	apart := runRanks(t, j, 2)[0]
-	require.Empty(t, apart.Err)
-	sameGradients(t, whole.Parameters, apart.Parameters, 1e-4)
+func TestNeighboursResume(t *testing.T) {
+	for _, l := range []struct{ context, tensor int }{{2, 1}, {1, 2}} {
+		dir := t.TempDir()
+		j := rankJob{Kind: "steps", Seed: 9, To: 4, Context: l.context, Tensor: l.tensor}
+		whole := runRanks(t, j, 2)[0]
+		require.Empty(t, whole.Err)
+		j.To, j.Save = 2, dir
+		require.Empty(t, runRanks(t, j, 2)[0].Err)
+		j = rankJob{Kind: "steps", Seed: 1, From: 2, To: 4, Load: dir, Context: l.context, Tensor: l.tensor}
+		again := runRanks(t, j, 2)[0]
+		require.Empty(t, again.Err)
+		require.Equal(t, whole.Parameters, again.Parameters)
+		require.Equal(t, whole.Moments, again.Moments)
+		j.Context, j.Tensor = 0, 0
+		apart := runRanks(t, j, 2)[0]
+		require.Empty(t, apart.Err)
+		sameGradients(t, whole.Parameters, apart.Parameters, 1e-4)
+	}
 }
 
 // A rank that is killed or stopped within a step: the others end within the deadline with one line that names it.
 func TestALostRankIsNamed(t *testing.T) {
-	for _, j := range []rankJob{{Kill: 2}, {Stop: 1}, {Kill: 1, Sharding: cgo.FSDP}, {Stop: 2, Sharding: cgo.FSDP, BFloat16: true}, {Kill: 2, Context: 3}, {Stop: 1, Context: 3}} {
+	for _, j := range []rankJob{{Kill: 2}, {Stop: 1}, {Kill: 1, Sharding: cgo.FSDP}, {Stop: 2, Sharding: cgo.FSDP, BFloat16: true}, {Kill: 2, Context: 3}, {Stop: 1, Context: 3}, {Kill: 1, Tensor: 2}} {
 		j.Kind, j.Seed, j.To, j.Block, j.Timeout = "steps", 6, 1, ranked, 10*time.Second // which the start takes too
 		start := time.Now()
-		cmds, out := startRankJob(t, j, 3)
+		cmds, out := startRankJob(t, j, max(3, 2*j.Tensor))
 		for r, cmd := range cmds {
 			if r == j.Kill+j.Stop {
 				continue

@@ -103,7 +103,7 @@ func (r *rowBuilder) ratios(micro *MicroBatch, current, base []float64) []float6
 
 // sequences computes s of the trajectories that several micro-batches share, by a forward of those micro-batches at the
 // current weights. s carries no gradient, so the numbers are all that the loss needs of it. Where old is current, s is 1.
-func (r *rowBuilder) sequences(ctx context.Context, m *cgo.Model, together *cgo.Group, mb miniBatch) error {
+func (r *rowBuilder) sequences(ctx context.Context, m *cgo.Model, together cgo.Neighbours, mb miniBatch) error {
 	r.sequence = map[int]float64{}
 	if !r.algorithm.Loss.NeedsSequence || r.algorithm.OldIsCurrent() {
 		return nil

@@ -4,11 +4,11 @@ package trainer
 
 // share says which rank computes which trajectories of a batch.
 type share struct {
-	owner []int // [unit] the context, or the rank where none has one; nil: this process is alone
+	owner []int // [unit] the neighbours that compute it, by their number, or the rank where none has any; nil: this process is alone
 	own   int   // of this process
 }
 
-// newShare deals the trajectories of each mini-batch out: each rank, or the ranks of a context together, gets a run of neighbours,
+// newShare deals the trajectories of each mini-batch out: each rank, or neighbours together, get a run of neighbours,
 // which share prompts, and nearly the same number of tokens.
 func newShare(r ranks, p *plan, miniBatches int) share {
 	if r.alone() {

@@ -39,7 +39,7 @@ func newStepRun(t *Trainer, p *plan, step int) *stepRun {
 		model: t.model, worker: t.worker, optimizer: t.optimizer, algorithm: t.algorithm, loss: t.loss, config: t.config, ranks: t.ranks,
 		step: step, shared: t.shared, plan: p, packing: packing{p, newShare(t.ranks, p, t.algorithm.MiniBatches), t.config.packOptions(t.config.Temperature)}, tally: counts,
 	}
-	r.probe = probe{r.packing, t.model, t.config.Reference, t.ranks.context}
+	r.probe = probe{r.packing, t.model, t.config.Reference, t.ranks.near}
 	r.rows = rowBuilder{plan: p, algorithm: t.algorithm, tally: counts}
 	return r
 }
@@ -145,7 +145,7 @@ func (r *stepRun) before(ctx context.Context, batches []miniBatch) error {
 func (r *stepRun) update(ctx context.Context, mb miniBatch, place int) error {
 	loss := 0.0
 	err := r.worker.Do(ctx, func() error {
-		if err := r.rows.sequences(ctx, r.model, r.ranks.context, mb); err != nil {
+		if err := r.rows.sequences(ctx, r.model, r.ranks.near, mb); err != nil {
 			return err
 		}
 		for i := range mb.train {
@@ -202,7 +202,7 @@ func (r *stepRun) update(ctx context.Context, mb miniBatch, place int) error {
 // steps next.
 func (r *stepRun) backward(micro *MicroBatch, mb miniBatch, last bool) (float64, error) {
 	defer cgo.Drain() // what a custom loss left to the garbage collector
-	f, err := forward(r.model, &micro.Batch, r.ranks.context, r.config.Checkpoint, r.plan.values != nil)
+	f, err := forward(r.model, &micro.Batch, r.ranks.near, r.config.Checkpoint, r.plan.values != nil)
 	if err != nil {
 		return 0, err
 	}

@@ -139,7 +139,7 @@ func (t *Trainer) spread(ctx context.Context, run func(context.Context) error) e
 // Logprobs computes the trainer's logprobs and entropies of the samples' response tokens at a temperature. It must not overlap with a step; the
 // ranks that compute micro-batches together with this one do their part.
 func (t *Trainer) Logprobs(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]SampleLogprobs, error) {
-	if t.ranks.context != nil && t.ranks.leads() {
+	if t.ranks.perBatch() > 1 && t.ranks.leads() {
 		if err := t.ranks.tell(order{Kind: "logprobs", Samples: samples, Temperature: temperature}); err != nil {
 			return nil, fmt.Errorf("trainer: logprobs: %w", err)
 		}
@@ -168,7 +168,7 @@ func (t *Trainer) logprobs(ctx context.Context, samples []*trajectory.Sample, te
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			n, err := infer(t.model, &batches[i].Batch, t.ranks.context, false)
+			n, err := infer(t.model, &batches[i].Batch, t.ranks.near, false)
 			if err != nil {
 				return err
 			}

@@ -22,9 +22,9 @@ type Config struct {
 
 	// Group spreads the work of a step over processes, see Trainer.Follow. The weights become rank 0's. nil: alone.
 	Group *cgo.Group
-	// Context are the neighbours among Group's ranks that compute each micro-batch together, a share of its tokens each: the ranks whose
-	// Rank / Context.World() is the same, in their order. Group's World is a multiple of its. nil: each rank has micro-batches of its own.
-	Context *cgo.Group
+	// Neighbours are those among Group's ranks that compute each micro-batch together: the ranks whose Rank / Neighbours.World() is the
+	// same, in their order. Group's World is a multiple of theirs. The zero value: each rank has micro-batches of its own.
+	Neighbours cgo.Neighbours
 	// Reference computes the logprobs of the batch under the frozen policy that kl holds the trained one to, once a step. Needed where
 	// kl.coefficient is above 0, not used otherwise.
 	Reference Reference
@@ -55,18 +55,17 @@ func (c Config) validate() error {
 }
 
 // Reference is the frozen policy. Logprobs returns the log-probability of every row's target, [N], at the batch's
-// temperature. The trainer calls it on its worker, between its own forwards. context are the ranks that compute the batch together, all of
-// which call it; nil: this one alone.
+// temperature. The trainer calls it on its worker, between its own forwards. All neighbours call it with the same batch.
 type Reference interface {
-	Logprobs(b *cgo.Batch, context *cgo.Group) (logprobs []float32, err error)
+	Logprobs(b *cgo.Batch, n cgo.Neighbours) (logprobs []float32, err error)
 }
 
 // FrozenModel is a Reference in a model of its own, which nothing trains.
 type FrozenModel struct{ Model *cgo.Model }
 
 // Logprobs runs the model's forward without gradient.
-func (f FrozenModel) Logprobs(b *cgo.Batch, context *cgo.Group) ([]float32, error) {
-	s, err := f.Model.Infer(b, cgo.ForwardOptions{Context: context})
+func (f FrozenModel) Logprobs(b *cgo.Batch, n cgo.Neighbours) ([]float32, error) {
+	s, err := f.Model.Infer(b, cgo.ForwardOptions{Neighbours: n})
 	return s.Logprobs, err
 }
 
@@ -75,10 +74,10 @@ func (f FrozenModel) Logprobs(b *cgo.Batch, context *cgo.Group) ([]float32, erro
 type AdapterOff struct{ Model *cgo.Model }
 
 // Logprobs runs the base model's forward without gradient.
-func (a AdapterOff) Logprobs(b *cgo.Batch, context *cgo.Group) ([]float32, error) {
+func (a AdapterOff) Logprobs(b *cgo.Batch, n cgo.Neighbours) ([]float32, error) {
 	a.Model.SetAdapter(false)
 	defer a.Model.SetAdapter(true)
-	return FrozenModel(a).Logprobs(b, context)
+	return FrozenModel(a).Logprobs(b, n)
 }
 
 // Batch is what one step trains on. The trainer reads the trajectories and keeps none.

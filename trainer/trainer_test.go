@@ -116,7 +116,7 @@ func gradients(t testing.TB, tr *Trainer, b Batch) map[string][]float32 {
 	out := map[string][]float32{}
 	require.NoError(t, tr.worker.Do(ctx, func() error {
 		for _, mb := range batches {
-			if err := r.rows.sequences(ctx, tr.model, nil, mb); err != nil {
+			if err := r.rows.sequences(ctx, tr.model, cgo.Neighbours{}, mb); err != nil {
 				return err
 			}
 			for i := range mb.train {

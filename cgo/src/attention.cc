@@ -20,8 +20,8 @@ namespace {
 struct Shape {
   Shape(const af_model& m, const Plan& plan)
       : keys(plan.keys()),
-        H(m.config.num_heads),
-        K(m.config.num_kv_heads),
+        H(plan.share.heads.length),
+        K(plan.share.kv_heads.length),
         E(m.config.head_dim),
         G(H / K),
         scale(static_cast<float>(1 / std::sqrt(static_cast<double>(E)))) {}
@@ -309,17 +309,13 @@ void backward_kernels(const af_model& m, const Plan& plan, const at::Tensor& q, 
 }
 
 // The columns of qkv or d_qkv.
-at::Tensor query_columns(const af_model& m, const at::Tensor& qkv) {
-  return qkv.narrow(1, 0, m.config.num_heads * m.config.head_dim);
-}
-at::Tensor key_columns(const af_model& m, const at::Tensor& qkv) {
-  return qkv.narrow(1, m.config.num_heads * m.config.head_dim, 2 * m.config.num_kv_heads * m.config.head_dim);
-}
+at::Tensor query_columns(const Shape& s, const at::Tensor& qkv) { return qkv.narrow(1, 0, s.H * s.E); }
+at::Tensor key_columns(const Shape& s, const at::Tensor& qkv) { return qkv.narrow(1, s.H * s.E, 2 * s.K * s.E); }
 
 // The keys of the whole batch.
-at::Tensor keys_of(const af_model& m, const Plan& plan, const at::Tensor& qkv) {
-  const at::Tensor own = key_columns(m, qkv);
-  return plan.context ? plan.context->gather(own) : own;
+at::Tensor keys_of(const af_model& m, const Shape& s, const Plan& plan, const at::Tensor& qkv) {
+  const at::Tensor own = key_columns(s, qkv);
+  return plan.context ? plan.context->gather(m, own) : own;
 }
 
 }  // namespace
@@ -327,28 +323,30 @@ at::Tensor keys_of(const af_model& m, const Plan& plan, const at::Tensor& qkv) {
 void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
                const at::Tensor& lse) {
   const StageTimer timer(Stage::kAttention, m.device);
-  const at::Tensor q = query_columns(m, qkv), keys = keys_of(m, plan, qkv);
+  const Shape s(m, plan);
+  const at::Tensor q = query_columns(s, qkv), keys = keys_of(m, s, plan, qkv);
   if (use_varlen(m)) return attention_varlen(m, plan, q, keys, out, lse);
-  if (!use_kernels(m)) return attention_generic(Shape(m, plan), plan, q, keys, out, lse);
+  if (!use_kernels(m)) return attention_generic(s, plan, q, keys, out, lse);
   attention_kernels(m, plan, q, keys, out, lse);
 }
 
 void attention_backward(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
                         const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_qkv) {
   const StageTimer timer(Stage::kAttention, m.device);
-  const at::Tensor q = query_columns(m, qkv), keys = keys_of(m, plan, qkv);
-  const at::Tensor d_q = query_columns(m, d_qkv), d_own = key_columns(m, d_qkv);
+  const Shape s(m, plan);
+  const at::Tensor q = query_columns(s, qkv), keys = keys_of(m, s, plan, qkv);
+  const at::Tensor d_q = query_columns(s, d_qkv), d_own = key_columns(s, d_qkv);
   at::Tensor d_keys;
   if (use_varlen(m)) {
     d_keys = backward_varlen(m, plan, q, keys, out, lse, d_out, d_q);
   } else if (!use_kernels(m)) {
-    d_keys = backward_generic(Shape(m, plan), plan, q, keys, out, lse, d_out, d_q);
+    d_keys = backward_generic(s, plan, q, keys, out, lse, d_out, d_q);
   } else {
     d_keys = plan.context ? m.scratch(keys.sizes()) : d_own;
     backward_kernels(m, plan, q, keys, out, lse, d_out, d_q, d_keys);
   }
   if (plan.context) {
-    d_own.copy_(plan.context->sum(d_keys));
+    d_own.copy_(plan.context->sum(m, d_keys));
   } else if (!d_keys.is_same(d_own)) {
     d_own.copy_(d_keys);
   }

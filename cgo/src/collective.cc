@@ -65,6 +65,8 @@ c10::intrusive_ptr<c10d::Store> join(const af_group_config& c, const std::string
   return store;
 }
 
+Numbers numbers_of(const af_group_config& c) { return {c.first, c.stride}; }
+
 // Asks the store for every rank's first state again and again: a request that waits would end with the store's process,
 // and could not name who is missing.
 void wait_for_all(c10d::Store& store, const af_group_config& c) {
@@ -75,7 +77,7 @@ void wait_for_all(c10d::Store& store, const af_group_config& c) {
     for (const auto start = Clock::now();;) {
       std::string now;
       for (int i = 0; i < c.world; i++) {
-        if (!store.check({Watch::key(i)})) now += (now.empty() ? "" : ", ") + std::to_string(c.first + i);
+        if (!store.check({Watch::key(i)})) now += (now.empty() ? "" : ", ") + std::to_string(numbers_of(c).of(i));
       }
       missing = now;
       if (missing.empty()) return;
@@ -85,7 +87,8 @@ void wait_for_all(c10d::Store& store, const af_group_config& c) {
   } catch (const std::exception& e) {
     if (missing.empty()) throw RankError("rank 0 is gone: its store does not answer (" + first_line(e.what()) + ")");
   }
-  throw RankError("rank " + missing + " of " + std::to_string(c.first + c.world) + " has not joined within " + deadline);
+  throw RankError("rank " + missing + " of " + std::to_string(numbers_of(c).of(c.world - 1) + 1) +
+                  " has not joined within " + deadline);
 }
 
 std::shared_ptr<gloo::transport::Device> gloo_device(const std::string& address) {
@@ -146,7 +149,7 @@ class Ranks : public Group {
     store_ = join(c, where);
     wait_for_all(*store_, c);
     const auto interval = std::clamp<Milliseconds>(timeout_ / 10, Milliseconds(10), Milliseconds(1000));
-    watch_ = Watch::start(store_->clone(), where, rank_, world_, c.first, interval);
+    watch_ = Watch::start(store_->clone(), where, rank_, world_, numbers_of(c), interval);
     try {
       connect(c);
     } catch (...) {
@@ -462,7 +465,7 @@ void check_config(const af_group_config& c) {
   if (c.address == nullptr || *c.address == 0) throw InputError("the address of rank 0 is missing");
   if (c.port < 1 || c.port > 65535) throw InputError("port is " + std::to_string(c.port) + ", allowed are 1 to 65535");
   if (c.timeout_ms < 1) throw InputError("timeout_ms must be above 0");
-  if (c.first < 0) throw InputError("first is below 0");
+  if (c.first < 0 || c.stride < 1) throw InputError("first is below 0, or stride below 1");
 }
 
 // Bytes of the caller as a tensor of our own: a collective that is given up may still write to it.

@@ -6,6 +6,9 @@
 //
 //   x -> norm -> qkv -> (q/k norm) -> rope -> attention -> o -> + x = h -> norm -> gate, up -> silu(gate) up -> down ->
 //   + h
+//
+// Where several ranks share the layers (plan.tensor, see share.h) O of the T tokens are this one's: norms and the
+// residual stream are [O, D], what lies between the products of a layer [T, its share].
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
@@ -21,11 +24,11 @@ namespace {
 
 // What backward needs of one layer. Only input is kept when layers are recomputed.
 struct LayerState {
-  at::Tensor input_TD, rstd_T;
+  at::Tensor input_OD, rstd_O;
   at::Tensor qkv;            // [T, (H + 2K)E] rotated
   at::Tensor raw, raw_rstd;  // q/k norm only: q and k before it [T, (H + K)E], its rstd [T, H + K]
   at::Tensor attn, lse;      // [T, HE], [T, H]
-  at::Tensor middle_TD, middle_rstd_T;
+  at::Tensor middle_OD, middle_rstd_O;
   at::Tensor gate_up;  // [T, 2F]
 };
 
@@ -37,7 +40,7 @@ at::Tensor as_row(const at::Tensor& x) { return x.unsqueeze(1); }  // [T, n] -> 
 
 void linear_out(at::Tensor y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
   if (!bias.defined()) return product_out(y, x, w.t());
-  if (cuda::on_device(y)) {
+  if (cuda::on_device(y) && y.scalar_type() == w.scalar_type()) {
     at::addmm_out(y, bias, x, w.t());  // one product, which adds the bias before it rounds
   } else if (y.scalar_type() == at::kFloat) {
     product_out(y, x, w.t());
@@ -62,28 +65,89 @@ at::Tensor copy(const af_model& m, const at::Tensor& x) {
   return y.copy_(x);
 }
 
-struct Sizes {
-  Sizes(const af_model& m, int64_t tokens)
-      : T(tokens),
+struct Sizes {  // of what this process computes
+  Sizes(const af_model& m, const Plan& plan)
+      : T(plan.T),
+        O(plan.O),
         D(m.config.hidden_size),
-        F(m.config.intermediate_size),
-        H(m.config.num_heads),
-        K(m.config.num_kv_heads),
+        F(plan.share.columns.length),
+        H(plan.share.heads.length),
+        K(plan.share.kv_heads.length),
         E(m.config.head_dim) {}
-  int64_t T, D, F, H, K, E;
+  int64_t T, O, D, F, H, K, E;
 };
+
+// ---- projections: x [T, in], y [T, rows] ----
+
+void project(const af_model& m, const Projections& p, const at::Tensor& y, const at::Tensor& x) {
+  int64_t column = 0;
+  for (const Projections::Matrix& w : p.parts) {
+    linear_out(y.narrow(1, column, w.rows), x, w.weight, w.bias);
+    column += w.rows;
+  }
+  low_rank(m, p.adapter, y, x);
+}
+
+// dx = dy W and the adapter's share; returns d u for project_gradient.
+at::Tensor project_backward(const af_model& m, const Projections& p, const at::Tensor& dx, const at::Tensor& dy) {
+  int64_t column = 0;
+  for (const Projections::Matrix& w : p.parts) {
+    const at::Tensor d = dy.narrow(1, column, w.rows);
+    if (column == 0) {
+      product_out(dx, d, w.weight);
+    } else {
+      product_add(dx, d, w.weight);
+    }
+    column += w.rows;
+  }
+  return low_rank_backward(m, p.adapter, dy, dx);
+}
+
+// g +=
+void project_gradient(const af_model& m, const Projections& p, const Projections& g, const at::Tensor& dy,
+                      const at::Tensor& x, const at::Tensor& du) {
+  int64_t column = 0;
+  for (const Projections::Matrix& w : g.parts) {
+    linear_gradient(w.weight, w.bias, dy.narrow(1, column, w.rows), x);
+    column += w.rows;
+  }
+  low_rank_gradient(m, p.adapter, g.adapter, dy, x, du);
+}
+
+// The tokens [T, n] that this process's share of a layer reads, of its own x [O, n].
+at::Tensor all_tokens(const af_model& m, const Plan& plan, const at::Tensor& x) {
+  return plan.tensor ? plan.tensor->gather(m, x) : x;
+}
+
+// For its own tokens [O, n] the sum over the ranks of what their shares make of all tokens, terms [T, n].
+at::Tensor own_tokens(const af_model& m, const Plan& plan, const at::Tensor& terms) {
+  return plan.tensor ? plan.tensor->sum(m, terms).to(m.dtype) : terms;
+}
+
+// y [O, D] += the projection of x [T, in], of which every rank has its columns.
+void project_add(const af_model& m, const Plan& plan, const Projections& p, const at::Tensor& y, const at::Tensor& x) {
+  if (plan.tensor == nullptr) {
+    const Projections::Matrix& w = p.parts[0];
+    linear_add(y, x, w.weight, w.bias);
+    low_rank(m, p.adapter, y, x);
+    return;
+  }
+  const at::Tensor terms = m.scratch({plan.T, y.size(1)});
+  project(m, p, terms, x);
+  y.add_(plan.tensor->sum(m, terms));
+}
 
 // Buffers that every layer uses anew.
 struct Workspace {
   Workspace(const af_model& m, const Plan& plan, bool backward) {
-    const Sizes s(m, plan.T);
+    const Sizes s(m, plan);
     auto make = [&](int64_t n) { return m.activation({s.T, n}); };
-    normed = make(s.D);
+    normed = m.activation({s.O, s.D});
     act = make(s.F);
     if (!backward) return;
     d_act = make(s.F);
     d_gate_up = make(2 * s.F);
-    d_normed = make(s.D);
+    d_normed = plan.tensor ? m.scratch({s.T, s.D}) : make(s.D);  // terms of a sum are float32
     d_attn = make(s.H * s.E);
     d_qkv = make((s.H + 2 * s.K) * s.E);
   }
@@ -91,14 +155,12 @@ struct Workspace {
 };
 
 // Fills s from s.input, and w.normed.
-void fill_state(const af_model& m, const Layer& l, const LayerAdapters& a, const Plan& plan, Workspace& w,
-                LayerState& s) {
-  const Sizes z(m, plan.T);
-  s.rstd_T = m.scratch({z.T, 1});
-  rms_norm(m, as_row(s.input_TD), l.input_norm_D, as_row(w.normed), s.rstd_T);
+void fill_state(const af_model& m, const LayerShare& l, const Plan& plan, Workspace& w, LayerState& s) {
+  const Sizes z(m, plan);
+  s.rstd_O = m.scratch({z.O, 1});
+  rms_norm(m, as_row(s.input_OD), l.input_norm_D, as_row(w.normed), s.rstd_O);
   s.qkv = m.activation({z.T, (z.H + 2 * z.K) * z.E});
-  linear_out(s.qkv, w.normed, l.qkv_weight, l.qkv_bias);
-  low_rank(m, a.qkv, s.qkv, w.normed);
+  project(m, l.qkv, s.qkv, all_tokens(m, plan, w.normed));
   if (m.config.qk_norm) {
     s.raw = copy(m, s.qkv.narrow(1, 0, (z.H + z.K) * z.E));
     s.raw_rstd = m.scratch({z.H + z.K, z.T});
@@ -111,47 +173,42 @@ void fill_state(const af_model& m, const Layer& l, const LayerAdapters& a, const
   s.attn = m.activation({z.T, z.H * z.E});
   s.lse = m.scratch({z.T, z.H});
   attention(m, plan, s.qkv, s.attn, s.lse);
-  s.middle_TD = copy(m, s.input_TD);
-  linear_add(s.middle_TD, s.attn, l.o_weight_DHE, l.o_bias);
-  low_rank(m, a.o, s.middle_TD, s.attn);
-  s.middle_rstd_T = m.scratch({z.T, 1});
-  rms_norm(m, as_row(s.middle_TD), l.post_norm_D, as_row(w.normed), s.middle_rstd_T);
+  s.middle_OD = copy(m, s.input_OD);
+  project_add(m, plan, l.o, s.middle_OD, s.attn);
+  s.middle_rstd_O = m.scratch({z.O, 1});
+  rms_norm(m, as_row(s.middle_OD), l.post_norm_D, as_row(w.normed), s.middle_rstd_O);
   s.gate_up = m.activation({z.T, 2 * z.F});
-  linear_out(s.gate_up, w.normed, l.gate_up_weight, l.gate_up_bias);
-  low_rank(m, a.gate_up, s.gate_up, w.normed);
+  project(m, l.gate_up, s.gate_up, all_tokens(m, plan, w.normed));
 }
 
-// The same, and returns the layer's output [T, D].
-at::Tensor layer_forward(const af_model& m, const Layer& l, const LayerAdapters& a, const Plan& plan, Workspace& w,
-                         LayerState& s) {
-  fill_state(m, l, a, plan, w, s);
+// The same, and returns the layer's output [O, D].
+at::Tensor layer_forward(const af_model& m, const LayerShare& l, const Plan& plan, Workspace& w, LayerState& s) {
+  fill_state(m, l, plan, w, s);
   swiglu(m, w.act, s.gate_up);
-  at::Tensor y = copy(m, s.middle_TD);
-  linear_add(y, w.act, l.down_weight_DF, l.down_bias);
-  low_rank(m, a.down, y, w.act);
+  at::Tensor y = copy(m, s.middle_OD);
+  project_add(m, plan, l.down, y, w.act);
   return y;
 }
 
-// dx [T, D]: gradient of the layer's output, becomes that of its input.
-void layer_backward(const af_model& m, const Layer& l, const Layer& g, const LayerAdapters& a, const LayerAdapters& ga,
-                    const Plan& plan, Workspace& w, const LayerState& s, const at::Tensor& dx) {
-  const Sizes z(m, plan.T);
-  product_out(w.d_act, dx, l.down_weight_DF);
-  const at::Tensor d_low = low_rank_backward(m, a.down, dx, w.d_act);
-  swiglu_backward(m, w.d_gate_up, w.act, s.gate_up, w.d_act);
-  linear_gradient(g.down_weight_DF, g.down_bias, dx, w.act);
-  low_rank_gradient(m, a.down, ga.down, dx, w.act, d_low);
-  rms_norm_again(m, as_row(s.middle_TD), l.post_norm_D, as_row(w.normed), s.middle_rstd_T);
-  linear_gradient(g.gate_up_weight, g.gate_up_bias, w.d_gate_up, w.normed);
-  product_out(w.d_normed, w.d_gate_up, l.gate_up_weight);
-  low_rank_gradient(m, a.gate_up, ga.gate_up, w.d_gate_up, w.normed,
-                    low_rank_backward(m, a.gate_up, w.d_gate_up, w.d_normed));
-  rms_norm_backward(m, as_row(dx), g.post_norm_D, as_row(w.d_normed), as_row(s.middle_TD), l.post_norm_D,
-                    s.middle_rstd_T);
-
-  linear_gradient(g.o_weight_DHE, g.o_bias, dx, s.attn);
-  product_out(w.d_attn, dx, l.o_weight_DHE);
-  low_rank_gradient(m, a.o, ga.o, dx, s.attn, low_rank_backward(m, a.o, dx, w.d_attn));
+// dx [O, D]: gradient of the layer's output, becomes that of its input.
+void layer_backward(const af_model& m, const LayerShare& l, const LayerShare& g, const Plan& plan, Workspace& w,
+                    const LayerState& s, const at::Tensor& dx) {
+  const Sizes z(m, plan);
+  {
+    const at::Tensor dy = all_tokens(m, plan, dx);
+    const at::Tensor du = project_backward(m, l.down, w.d_act, dy);
+    swiglu_backward(m, w.d_gate_up, w.act, s.gate_up, w.d_act);
+    project_gradient(m, l.down, g.down, dy, w.act, du);
+  }
+  rms_norm_again(m, as_row(s.middle_OD), l.post_norm_D, as_row(w.normed), s.middle_rstd_O);
+  project_gradient(m, l.gate_up, g.gate_up, w.d_gate_up, all_tokens(m, plan, w.normed),
+                   project_backward(m, l.gate_up, w.d_normed, w.d_gate_up));
+  rms_norm_backward(m, as_row(dx), g.post_norm_D, as_row(own_tokens(m, plan, w.d_normed)), as_row(s.middle_OD),
+                    l.post_norm_D, s.middle_rstd_O);
+  {
+    const at::Tensor dy = all_tokens(m, plan, dx);
+    project_gradient(m, l.o, g.o, dy, s.attn, project_backward(m, l.o, w.d_attn, dy));
+  }
   attention_backward(m, plan, s.qkv, s.attn, s.lse, w.d_attn, w.d_qkv);
   rope(m, plan, w.d_qkv, z.H + z.K, -1);
   if (m.config.qk_norm) {
@@ -165,11 +222,11 @@ void layer_backward(const af_model& m, const Layer& l, const Layer& g, const Lay
                       as_heads(s.raw, k, z.K, z.E), l.k_norm_E, k_rstd);
     w.d_qkv.narrow(1, 0, (z.H + z.K) * z.E).copy_(d_raw);
   }
-  rms_norm_again(m, as_row(s.input_TD), l.input_norm_D, as_row(w.normed), s.rstd_T);
-  linear_gradient(g.qkv_weight, g.qkv_bias, w.d_qkv, w.normed);
-  product_out(w.d_normed, w.d_qkv, l.qkv_weight);
-  low_rank_gradient(m, a.qkv, ga.qkv, w.d_qkv, w.normed, low_rank_backward(m, a.qkv, w.d_qkv, w.d_normed));
-  rms_norm_backward(m, as_row(dx), g.input_norm_D, as_row(w.d_normed), as_row(s.input_TD), l.input_norm_D, s.rstd_T);
+  rms_norm_again(m, as_row(s.input_OD), l.input_norm_D, as_row(w.normed), s.rstd_O);
+  project_gradient(m, l.qkv, g.qkv, w.d_qkv, all_tokens(m, plan, w.normed),
+                   project_backward(m, l.qkv, w.d_normed, w.d_qkv));
+  rms_norm_backward(m, as_row(dx), g.input_norm_D, as_row(own_tokens(m, plan, w.d_normed)), as_row(s.input_OD),
+                    l.input_norm_D, s.rstd_O);
 }
 
 // The rows of a batch, equal ones once: leaves of a tree, and sequences of a group that are alike up to a token, ask for
@@ -242,10 +299,10 @@ void added(const af_model& m, int64_t part) {
   if (m.exchange) m.exchange->added(part, m.grad.flat);
 }
 
-// Those of layer i of p, none where the forward leaves the adapter out.
-const LayerAdapters& adapters_of(const ForwardState& f, const Parameters& p, int64_t i) {
+// This process's share of layer i of p, without adapters where the forward leaves them out.
+LayerShare layer_of(const ForwardState& f, const Parameters& p, int64_t i) {
   static const LayerAdapters none;
-  return f.adapter ? p.adapters[i] : none;
+  return layer_share(f.model->config, f.plan.share, p.layers[i], f.adapter ? p.adapters[i] : none);
 }
 
 void run_forward(ForwardState& f) {
@@ -253,26 +310,26 @@ void run_forward(ForwardState& f) {
   const af_model& m = *f.model;
   m.pool->begin_step();
   Workspace w(m, f.plan, false);
-  at::Tensor x_TD = m.activation({f.plan.T, m.config.hidden_size});
+  at::Tensor x_OD = m.activation({f.plan.O, m.config.hidden_size});
   need(m, part_embed);
   {
     const StageTimer timer(Stage::kEmbedding, m.device);
-    at::index_select_out(x_TD, p.embed_VD, 0, f.plan.tokens_T);
+    at::index_select_out(x_OD, p.embed_VD, 0, f.plan.tokens_O);
   }
   for (int64_t i = 0; i < m.config.num_layers; i++) {
     LayerState s;
-    s.input_TD = x_TD;
+    s.input_OD = x_OD;
     need(m, part_layer(i));
-    x_TD = layer_forward(m, p.layers[i], adapters_of(f, p, i), f.plan, w, s);
+    x_OD = layer_forward(m, layer_of(f, p, i), f.plan, w, s);
     if (!f.keep) continue;
     if (f.checkpoint) {
       LayerState input;
-      input.input_TD = s.input_TD;
+      input.input_OD = s.input_OD;
       s = std::move(input);
     }
     f.layers.push_back(std::move(s));
   }
-  f.rows_ND = x_TD.index_select(0, f.plan.row_token_N);
+  f.rows_ND = x_OD.index_select(0, f.plan.row_token_N);
   f.rows_rstd_N = m.scratch({f.plan.N, 1});
   need(m, part_head(m.config.num_layers));
   f.hidden_ND = at::empty_like(f.rows_ND);
@@ -297,18 +354,18 @@ void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor
   rms_norm_backward(m, as_row(d_rows), m.grad.norm_D, as_row(d_hidden), as_row(f.rows_ND.to(at::kFloat)), p.norm_D,
                     f.rows_rstd_N);
   added(m, part_head(layers));
-  at::Tensor dx_TD = m.scratch({f.plan.T, m.config.hidden_size}).zero_();
-  add_rows(m, dx_TD, f.plan.row_token, f.plan.row_token_N, d_rows);
-  dx_TD = dx_TD.to(m.dtype);
+  at::Tensor dx_OD = m.scratch({f.plan.O, m.config.hidden_size}).zero_();
+  add_rows(m, dx_OD, f.plan.row_token, f.plan.row_token_N, d_rows);
+  dx_OD = dx_OD.to(m.dtype);
   Workspace w(m, f.plan, true);
   for (int64_t i = layers - 1; i >= 0; i--) {
     LayerState s = std::move(f.layers[i]);  // freed when this layer is done
-    const LayerAdapters &a = adapters_of(f, p, i), &ga = adapters_of(f, m.grad, i);
-    if (f.checkpoint) fill_state(m, p.layers[i], a, f.plan, w, s);
-    layer_backward(m, p.layers[i], m.grad.layers[i], a, ga, f.plan, w, s, dx_TD);
+    const LayerShare l = layer_of(f, p, i);
+    if (f.checkpoint) fill_state(m, l, f.plan, w, s);
+    layer_backward(m, l, layer_of(f, m.grad, i), f.plan, w, s, dx_OD);
     added(m, part_layer(i));
   }
-  if (m.grad.embed_VD.defined()) add_rows(m, m.grad.embed_VD, f.plan.tokens, f.plan.tokens_T, dx_TD);
+  if (m.grad.embed_VD.defined()) add_rows(m, m.grad.embed_VD, f.plan.tokens, f.plan.tokens_O, dx_OD);
   added(m, part_embed);
 }
 
@@ -316,15 +373,20 @@ void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor
 torch::autograd::variable_list outputs(const ForwardState& f) {
   torch::autograd::variable_list own{f.result.logprob_N, f.result.entropy_N};
   if (f.values) own.push_back(f.value_N);
-  if (f.plan.context) own = f.plan.context->gather_rows(at::stack(own, 1)).t().contiguous().unbind(0);
+  for (const auto& ranks : {f.plan.tensor, f.plan.context}) {
+    if (ranks) own = ranks->gather_rows(*f.model, at::stack(own, 1)).t().contiguous().unbind(0);
+  }
   for (at::Tensor& t : own) t = f.rows.spread(t);
   return own;
 }
 
 // Of gradients [N] those of the rows that this process computes; undefined stays undefined.
 at::Tensor own_rows(const ForwardState& f, const at::Tensor& d) {
-  const at::Tensor distinct = f.rows.sum(*f.model, d);
-  return f.plan.context && d.defined() ? f.plan.context->own_rows(distinct) : distinct;
+  at::Tensor own = f.rows.sum(*f.model, d);
+  for (const auto& ranks : {f.plan.context, f.plan.tensor}) {
+    if (ranks && own.defined()) own = ranks->own_rows(own);
+  }
+  return own;
 }
 
 struct PolicyForward : torch::autograd::Function<PolicyForward> {
@@ -364,8 +426,9 @@ extern "C" af_error* af_model_forward(af_model* m, const af_batch* b, const af_f
     auto state = c10::make_intrusive<af::ForwardState>();
     state->model = m->shared_from_this();
     state->version = m->version;
+    const auto group = [](const af_group* g) { return g == nullptr ? nullptr : g->group; };
     state->rows = af::DistinctRows(*m, *b);
-    state->plan = af::make_plan(*m, state->rows.of(*b), o->context == nullptr ? nullptr : o->context->group);
+    state->plan = af::make_plan(*m, state->rows.of(*b), {group(o->context), group(o->tensor)});
     state->keep = o->grad != 0;
     state->checkpoint = o->checkpoint != 0;
     state->values = o->values != 0;

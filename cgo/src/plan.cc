@@ -71,20 +71,17 @@ std::vector<Segment> pieces(const std::vector<Segment>& segments, const std::vec
   return out;
 }
 
-// Leaves this rank its own tokens and rows of a batch that several ranks compute.
-void share_out(const af_model& m, Plan& p, std::vector<int64_t>& positions, const std::shared_ptr<Group>& group) {
-  p.context = std::make_shared<Context>(m, group, p.T, p.row_token);
-  const std::vector<Range>& own = p.context->own();
-  std::vector<int64_t> row(p.T);  // of a token among the own ones
-  p.T = 0;
-  for (const Range& r : own) {
-    for (int64_t t = r.begin; t < r.begin + r.length; t++) row[t] = p.T++;
+// Leaves this rank its own tokens and rows of those that several ranks compute.
+std::shared_ptr<const Dealt> deal(const af_model& m, Plan& p, const std::shared_ptr<Group>& group) {
+  const auto dealt = std::make_shared<Dealt>(m, group, p.O, p.row_token);
+  std::vector<int64_t> row(p.O);  // of a token among the own ones
+  p.O = 0;
+  for (const Range& r : dealt->own()) {
+    for (int64_t t = r.begin; t < r.begin + r.length; t++) row[t] = p.O++;
   }
-  p.segments = pieces(p.segments, own);
-  p.tokens = picked(p.tokens, own);
-  positions = picked(positions, own);
+  p.tokens = picked(p.tokens, dealt->own());
   std::vector<int64_t> row_token, row_target;
-  for (const int64_t i : p.context->rows()) {
+  for (const int64_t i : dealt->rows()) {
     row_token.push_back(row[p.row_token[i]]);
     row_target.push_back(p.row_target[i]);
   }
@@ -92,6 +89,7 @@ void share_out(const af_model& m, Plan& p, std::vector<int64_t>& positions, cons
   p.row_token = std::move(row_token);
   p.row_target = std::move(row_target);
   p.N = static_cast<int64_t>(p.row_token.size());
+  return dealt;
 }
 
 }  // namespace
@@ -108,11 +106,12 @@ at::Tensor to_device(const af_model& m, const std::vector<int64_t>& values) {
       m, at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kLong));
 }
 
-Plan make_plan(const af_model& m, const af_batch& b, const std::shared_ptr<Group>& context) {
+Plan make_plan(const af_model& m, const af_batch& b, const Neighbours& ranks) {
   if (b.num_tokens < 1 || b.num_rows < 1) throw InputError("batch: it needs at least one token and one row");
   if (!(b.temperature > 0) || !std::isfinite(b.temperature)) throw InputError("batch: temperature must be above 0");
   Plan p;
-  p.T = b.num_tokens;
+  p.share = ranks.tensor ? share_of(m.config, ranks.tensor->rank(), ranks.tensor->world()) : share_of(m.config, 0, 1);
+  p.T = p.O = b.num_tokens;
   p.N = b.num_rows;
   p.logit_scale = 1 / b.temperature;
   p.segments = make_segments(b);
@@ -123,8 +122,14 @@ Plan make_plan(const af_model& m, const af_batch& b, const std::shared_ptr<Group
   for (int64_t t = 0; t < p.T; t++) {
     if (positions[t] < 0) throw InputError(at_index("positions", t, positions[t]) + ", it must be at least 0");
   }
-  if (context) share_out(m, p, positions, context);
-  p.tokens_T = to_device(m, p.tokens);
+  if (ranks.context) {
+    p.context = deal(m, p, ranks.context);
+    p.segments = pieces(p.segments, p.context->own());
+    positions = picked(positions, p.context->own());
+    p.T = p.O;
+  }
+  if (ranks.tensor) p.tensor = deal(m, p, ranks.tensor);
+  p.tokens_O = to_device(m, p.tokens);
   p.row_token_N = to_device(m, p.row_token);
   p.row_target_N = to_device(m, p.row_target);
 

@@ -4,8 +4,9 @@
 // which, and the tests hold one against the other on the CPU. Nothing depends on timing or on the
 // number of threads but libtorch's own matrix products: the same input gives the same bits.
 #pragma once
-#include "context.h"
+#include "dealt.h"
 #include "kernels.h"
+#include "share.h"
 
 namespace af {
 
@@ -39,20 +40,27 @@ struct Varlen {
 
 // A checked batch, on the model's device.
 struct Plan {
-  int64_t T = 0, N = 0;
+  int64_t T = 0, O = 0, N = 0;  // tokens, those whose residual stream this process computes, rows
   std::vector<Segment> segments;
-  std::vector<int64_t> tokens, row_token, row_target;  // [T], [N], [N]
-  at::Tensor tokens_T, row_token_N, row_target_N;      // the same, int64
+  std::vector<int64_t> tokens, row_token, row_target;  // [O], [N] places among the O, [N]
+  at::Tensor tokens_O, row_token_N, row_target_N;      // the same, int64
   at::Tensor cos_T, sin_T;                             // [T, E/2] float32
   double logit_scale = 1;                              // 1 / temperature
   Varlen varlen;                                       // filled where use_varlen
-  // Where several ranks compute the batch (see context.h) T tokens and N rows are this one's, the segments are the pieces
-  // that it owns, and starts and ancestors count the tokens of the batch. null: this process computes all.
-  std::shared_ptr<const Context> context;
+  // Where several ranks share the batch's tokens (context parallelism) T of them are this one's, the segments are the
+  // pieces that it owns, and starts and ancestors count the tokens of the batch. null: this process computes all.
+  std::shared_ptr<const Dealt> context;
   int64_t keys() const;  // tokens of the batch
+  // Where several ranks share the layers (see share.h) of the T tokens O are this one's. null: T.
+  std::shared_ptr<const Dealt> tensor;
+  Share share;
 };
-// context: the ranks that compute the batch together; null: this process alone.
-Plan make_plan(const af_model& m, const af_batch& b, const std::shared_ptr<Group>& context = nullptr);
+
+// The ranks that compute a batch together; null: this process alone.
+struct Neighbours {
+  std::shared_ptr<Group> context, tensor;  // share its tokens, share its layers
+};
+Plan make_plan(const af_model& m, const af_batch& b, const Neighbours& ranks = {});
 
 // The CPU tensor on the model's device, a copy; from pinned memory to a CUDA device, so that the CPU need not wait.
 at::Tensor to_device(const af_model& m, const at::Tensor& x);
@@ -113,8 +121,8 @@ at::Tensor low_rank_backward(const af_model& m, const LowRank& a, const at::Tens
 void low_rank_gradient(const af_model& m, const LowRank& a, const LowRank& g, const at::Tensor& dy, const at::Tensor& x,
                        const at::Tensor& du);
 
-// ---- attention.cc; qkv and d_qkv [T, (H + 2K)E], out and d_out [T, HE], lse [T, H] (log of the softmax's denominator)
-// ----
+// ---- attention.cc, for the heads of plan.share: qkv and d_qkv [T, (H + 2K)E], out and d_out [T, HE], lse [T, H] (log
+// of the softmax's denominator) ----
 void attention(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,
                const at::Tensor& lse);
 void attention_backward(const af_model& m, const Plan& plan, const at::Tensor& qkv, const at::Tensor& out,

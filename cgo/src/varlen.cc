@@ -26,7 +26,7 @@ struct Heads {  // views of qkv, and the gathered keys
 };
 
 Heads heads_of(const af_model& m, const Plan& plan, const at::Tensor& q, at::Tensor keys) {
-  const int64_t H = m.config.num_heads, K = m.config.num_kv_heads, E = m.config.head_dim;
+  const int64_t H = plan.share.heads.length, K = plan.share.kv_heads.length, E = m.config.head_dim;
   if (plan.varlen.key_token_A.defined()) keys = keys.index_select(0, plan.varlen.key_token_A);
   return {q.unflatten(1, {H, E}), keys.narrow(1, 0, K * E).unflatten(1, {K, E}),
           keys.narrow(1, K * E, K * E).unflatten(1, {K, E}), 1 / std::sqrt(static_cast<double>(E))};
@@ -194,7 +194,7 @@ void attention_varlen(const af_model& m, const Plan& plan, const at::Tensor& q, 
 at::Tensor backward_varlen(const af_model& m, const Plan& plan, const at::Tensor& q, const at::Tensor& keys,
                            const at::Tensor& out, const at::Tensor& lse, const at::Tensor& d_out,
                            const at::Tensor& d_q) {
-  const int64_t H = m.config.num_heads, E = m.config.head_dim;
+  const int64_t H = plan.share.heads.length, E = m.config.head_dim;
   const Heads h = heads_of(m, plan, q, keys);
   const auto as_THE = [&](const at::Tensor& x) { return x.unflatten(1, {H, E}); };
   const at::Tensor lse_HT = lse.t().contiguous();

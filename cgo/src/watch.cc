@@ -15,20 +15,20 @@ std::string seconds_text(Clock::duration d) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-Watch::Watch(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world, int first,
+Watch::Watch(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world, const Numbers& numbers,
              Milliseconds interval)
     : store_(std::move(store)),
       where_(std::move(where)),
       rank_(rank),
-      first_(first),
+      numbers_(numbers),
       peers_(world),
       interval_(interval) {
   for (int i = 0; i < world; i++) keys_.push_back(key(i));
 }
 
 std::shared_ptr<Watch> Watch::start(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world,
-                                    int first, Milliseconds interval) {
-  auto w = std::make_shared<Watch>(std::move(store), std::move(where), rank, world, first, interval);
+                                    const Numbers& numbers, Milliseconds interval) {
+  auto w = std::make_shared<Watch>(std::move(store), std::move(where), rank, world, numbers, interval);
   std::thread([w] { w->run(); }).detach();  // joined through ended_, unless it hangs in the store
   return w;
 }

@@ -24,17 +24,22 @@ struct Place {
   std::string operation;
 };
 
+// The ranks of a group by their numbers in the run: first, first + stride, ...
+struct Numbers {
+  int first = 0, stride = 1;
+  int of(int rank) const { return first + rank * stride; }
+};
+
 // A thread that tells the store every interval that this rank lives, which collective it is in, and whether it failed,
 // and reads the same of the others. It has a connection of its own: a request to a store whose process is stopped never
 // returns, and nothing but this thread may hang there.
 class Watch {
  public:
-  // where names the store in errors.
-  // first is the number that errors give the group's rank 0.
-  Watch(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world, int first,
+  // where names the store in errors; numbers are what errors call the ranks.
+  Watch(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world, const Numbers& numbers,
         Milliseconds interval);
   static std::shared_ptr<Watch> start(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank, int world,
-                                      int first, Milliseconds interval);
+                                      const Numbers& numbers, Milliseconds interval);
   static std::string key(int rank) { return "agentfly/state/" + std::to_string(rank); }
 
   // This rank begins a collective.
@@ -59,12 +64,13 @@ class Watch {
     void read(const std::string& now);
   };
   std::string state();
-  std::string rank_text(size_t rank) const { return "rank " + std::to_string(first_ + rank); }
+  std::string rank_text(size_t rank) const { return "rank " + std::to_string(numbers_.of(static_cast<int>(rank))); }
   void run();
 
   c10::intrusive_ptr<c10d::Store> store_;
   const std::string where_;
-  const int rank_, first_;
+  const int rank_;
+  const Numbers numbers_;
   std::vector<std::string> keys_;
 
   std::mutex mutex_;  // guards what follows

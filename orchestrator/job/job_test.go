@@ -214,7 +214,7 @@ func TestSetGoesThroughTheSameChecks(t *testing.T) {
 	require.Equal(t, strings.Join([]string{
 		`--set nonsense: write key.path=value, such as trainer.steps=10`,
 		`--set model.path.x=1: model.path is the text "some/model", it has no "x"`,
-		`--set trainer.stepps=3: unknown key "stepps" in trainer; allowed: steps, learning_rate, schedule, warmup_steps, weight_decay, beta1, beta2, eps, clip_grad, micro_batch_tokens, on_nonfinite, checkpointing, shard, context_parallel, offload, rank_timeout; nearest: steps`,
+		`--set trainer.stepps=3: unknown key "stepps" in trainer; allowed: steps, learning_rate, schedule, warmup_steps, weight_decay, beta1, beta2, eps, clip_grad, micro_batch_tokens, on_nonfinite, checkpointing, shard, context_parallel, tensor_parallel, offload, rank_timeout; nearest: steps`,
 		`--set rollout.groups=0: rollout.groups: 0 is out of range, allowed is a whole number from 1 to 100000 (tasks)`,
 	}, "\n"), err.Error())
 }

@@ -23,12 +23,12 @@ import (
 
 // Group are the processes of a run as one of them sees it; the zero value is a process alone.
 type Group struct {
-	Config   cgo.GroupConfig
-	Launched bool       // by somebody else, as all the others are; not: this process starts them
-	Group    *cgo.Group // nil: alone, or not joined yet
-	Context  *cgo.Group // the neighbours that compute each micro-batch with this process; nil: none
-	together int        // processes that compute each micro-batch
-	children []*child
+	Config          cgo.GroupConfig
+	Launched        bool           // by somebody else, as all the others are; not: this process starts them
+	Group           *cgo.Group     // nil: alone, or not joined yet
+	Neighbours      cgo.Neighbours // that compute each micro-batch with this process
+	context, tensor int            // how many share its tokens, and its layers
+	children        []*child
 }
 
 // Launch is what a process needs to start the other ranks itself.
@@ -75,15 +75,27 @@ func Of(j *job.Job, o Launch) (*Group, error) {
 	if config.Device = "cpu"; strings.HasPrefix(j.Device, "cuda") {
 		config.Device = j.Device
 	}
-	return &Group{Config: config, Launched: launched, together: max(1, j.Trainer.ContextParallel)}, nil
+	return &Group{Config: config, Launched: launched, context: j.Trainer.ContextParallel, tensor: j.Trainer.TensorParallel}, nil
+}
+
+// PerBatch is how many processes compute each micro-batch of a job together.
+func PerBatch(j *job.Job) int {
+	return max(1, j.Trainer.ContextParallel) * max(1, j.Trainer.TensorParallel)
 }
 
 // Together tells whether so many processes can compute a job's micro-batches together as it says; nil: they can.
 func Together(j *job.Job, ranks int) error {
-	if n := max(1, j.Trainer.ContextParallel); ranks%n != 0 {
-		return j.Fail("trainer.context_parallel", "it is %d, which does not divide the number of training processes, %d; give a multiple of it with --ranks", n, ranks)
+	const advice = "it is %d, which does not divide the number of training processes, %d; give a multiple of it with --ranks"
+	n := PerBatch(j)
+	switch {
+	case ranks%n == 0:
+		return nil
+	case j.Trainer.TensorParallel <= 1:
+		return j.Fail("trainer.context_parallel", advice, n, ranks)
+	case j.Trainer.ContextParallel <= 1:
+		return j.Fail("trainer.tensor_parallel", advice, n, ranks)
 	}
-	return nil
+	return j.Fail("trainer.tensor_parallel", "times trainer.context_parallel "+advice, n, ranks)
 }
 
 func freePort() (int, error) {
@@ -106,23 +118,24 @@ func (r *Group) Join(ctx context.Context, o Launch) (err error) {
 		}
 	}
 	type joined struct {
-		group, context *cgo.Group
-		err            error
+		group      *cgo.Group
+		neighbours cgo.Neighbours
+		err        error
 	}
 	done := make(chan joined, 1)
 	go func() { // not joined when a rank ends first, or the run is interrupted: the wait in C++ ends at its deadline, the process before it
 		g, err := cgo.NewGroup(r.Config)
-		if err != nil || r.together == 1 {
-			done <- joined{g, nil, err}
+		if err != nil {
+			done <- joined{err: err}
 			return
 		}
-		c, err := cgo.NewGroup(r.Config.Context(r.together))
+		n, err := cgo.NewNeighbours(r.Config, r.context, r.tensor)
 		if err != nil {
 			g.Fail(err.Error())
 			err = errors.Join(err, g.Close())
 			g = nil
 		}
-		done <- joined{g, c, err}
+		done <- joined{g, n, err}
 	}()
 	early := make(chan *child, len(r.children))
 	for _, c := range r.children {
@@ -130,7 +143,7 @@ func (r *Group) Join(ctx context.Context, o Launch) (err error) {
 	}
 	select {
 	case d := <-done:
-		r.Group, r.Context = d.group, d.context
+		r.Group, r.Neighbours = d.group, d.neighbours
 		return d.err
 	case c := <-early:
 		return fmt.Errorf("orchestrator: ranks: rank %d ended before the run began: %s", c.rank, c.cmd.ProcessState)
@@ -188,10 +201,9 @@ func (r *Group) Limit(ctx context.Context, w *cgo.Worker) error {
 
 // Fail tells the other ranks why this one ends. Where one of them did before, that stays.
 func (r *Group) Fail(err error) {
-	for _, g := range []*cgo.Group{r.Context, r.Group} {
-		if g != nil {
-			g.Fail(err.Error())
-		}
+	r.Neighbours.Fail(err.Error())
+	if r.Group != nil {
+		r.Group.Fail(err.Error())
 	}
 }
 
@@ -213,10 +225,9 @@ func (r *Group) Leave() error {
 		}
 	}
 	r.children = nil
-	for _, g := range []*cgo.Group{r.Context, r.Group} {
-		if g != nil {
-			errs = append(errs, g.Close())
-		}
+	errs = append(errs, r.Neighbours.Close())
+	if r.Group != nil {
+		errs = append(errs, r.Group.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -264,7 +264,7 @@ func (s *Session) Trainer(a *algorithms.Algorithm, ranks *processes.Group, versi
 		c.Barrier, c.Shared = s.Weights.Barrier(version), s.Weights.Shared()
 	}
 	if ranks != nil {
-		c.Group, c.Context = ranks.Group, ranks.Context
+		c.Group, c.Neighbours = ranks.Group, ranks.Neighbours
 		if ranks.Config.Rank > 0 { // rank 0's comes with every step: it alone knows how many steps the data make
 			c.Schedule = trainer.Schedule{LearningRate: t.LearningRate}
 		}

@@ -5,7 +5,9 @@ import "github.com/agentfly/agentfly/modelfile"
 // shape counts what the forward and the backward of one micro-batch hold, tensor by tensor as cgo/src/forward.cc makes them. Every token may be
 // a row of the head, so the counts are bounds. Sizes are numbers of elements; the letters are those of cgo/src/internal.h.
 type shape struct {
-	T, D, F, H, K, E, V, L int64
+	T, D, F, H, K, E, V, L int64 // heads and columns of the MLP that this rank computes
+	O                      int64 // tokens whose residual stream it computes: T, or its share where ranks share the layers
+	ranks                  int64 // that share the layers
 	keys                   int64 // tokens whose keys attention reads: T, or those of all ranks that compute the micro-batch together
 	longest, threads       int64
 	bytes                  int64 // of an activation
@@ -14,8 +16,10 @@ type shape struct {
 }
 
 func newShape(s Setting, c *modelfile.Config, half bool) shape {
+	tokens, ranks := dealt(int64(s.Tokens), int64(s.Context)), int64(max(s.Tensor, 1))
 	a := shape{
-		T: s.own(), keys: int64(s.Tokens), D: int64(c.HiddenSize), F: int64(c.IntermediateSize), H: int64(c.NumHeads), K: int64(c.NumKVHeads), E: int64(c.HeadDim),
+		T: tokens, O: dealt(tokens, ranks), ranks: ranks, keys: int64(s.Tokens), D: int64(c.HiddenSize),
+		F: int64(c.IntermediateSize) / ranks, H: int64(c.NumHeads) / ranks, K: max(int64(c.NumKVHeads)/ranks, 1), E: int64(c.HeadDim),
 		V: int64(c.VocabSize), L: int64(c.NumLayers), longest: int64(min(s.Longest, s.Tokens)), threads: int64(max(s.Threads, 1)), bytes: float,
 		normed: c.QKNorm, biased: c.QKVBias || c.OBias || c.MLPBias, cuda: s.CUDA,
 	}
@@ -26,13 +30,20 @@ func newShape(s Setting, c *modelfile.Config, half bool) shape {
 	return a
 }
 
-// own is how many tokens of a micro-batch a rank computes.
-func (s Setting) own() int64 {
-	if s.Context <= 1 {
-		return int64(s.Tokens)
+// dealt is the most that a rank has of tokens that so many compute together.
+func dealt(tokens, ranks int64) int64 {
+	if ranks <= 1 {
+		return tokens
 	}
-	n := int64(s.Context)
-	return 2 * ((int64(s.Tokens) + 2*n - 1) / (2 * n)) // two runs of those that are dealt
+	return 2 * ((tokens + 2*ranks - 1) / (2 * ranks)) // two runs of those that are dealt
+}
+
+// exchanged is what ranks that share a layer hold of all tokens while they sum terms: the terms, as they go and as they come.
+func (a shape) exchanged() int64 {
+	if a.ranks == 1 {
+		return 0
+	}
+	return 3 * (a.T + 16*a.ranks) * a.D * float
 }
 
 // gathered is what attention holds of the keys of a micro-batch that several ranks compute.
@@ -52,15 +63,15 @@ func (a shape) qkv() int64 { return (a.H + 2*a.K) * a.E }
 
 // layer is what a layer's backward needs of its forward.
 func (a shape) layer() int64 {
-	n := (2*a.D+a.qkv()+a.H*a.E+2*a.F)*a.bytes + (2+a.H)*float
+	n := (a.qkv()+a.H*a.E+2*a.F)*a.bytes + a.H*float
 	if a.normed {
 		n += (a.H+a.K)*a.E*a.bytes + (a.H+a.K)*float
 	}
-	return a.T * n
+	return a.T*n + a.O*(2*a.D*a.bytes+2*float)
 }
 
 // input is a layer's input or output.
-func (a shape) input() int64 { return a.T * a.D * a.bytes }
+func (a shape) input() int64 { return a.O * a.D * a.bytes }
 
 // batch is the tokens and the rotations of their positions.
 func (a shape) batch() int64 { return a.T * (a.E*float + 3*8) }
@@ -76,9 +87,9 @@ func (a shape) tile() int64 {
 			n += a.V*a.D*float + 256*a.V*2
 		}
 		rows := min(max(5<<26/a.V/256*256, 256), 8192) // of own kernels: the logits alone, which become their gradient
-		return max(n, min(a.T, rows)*a.V*float)
+		return max(n, min(a.O, rows)*a.V*float)
 	}
-	rows, columns := min(a.T, 4096), int64(256)
+	rows, columns := min(a.O, 4096), int64(256)
 	for 2*columns*rows <= 4<<20 {
 		columns *= 2
 	}
@@ -97,7 +108,7 @@ func (a shape) products() int64 {
 		}
 		return 0
 	}
-	n := a.T * max(6*a.F, 4*a.D) * float // SwiGLU's and the norms' float32
+	n := max(6*a.T*a.F, 4*a.O*a.D) * float // SwiGLU's and the norms' float32
 	if a.bytes != float {
 		n = max(n, 2*a.F*a.D*float) // a gradient before it is added
 	}
@@ -129,27 +140,30 @@ func (a shape) attended(backward bool) int64 {
 
 // inference is the most of a forward whose layers are not kept.
 func (a shape) inference() int64 {
-	work := a.T * (a.D + a.F) * a.bytes
-	layer := a.layer() + a.input() + work + max(a.attended(false), a.products())
+	work := (a.O*a.D + a.T*a.F) * a.bytes
+	layer := a.layer() + a.input() + work + max(a.attended(false), a.products(), a.exchanged())
 	return a.batch() + max(layer, a.input()+work+a.rows()+a.tile())
 }
 
 // training is the most of a forward and a backward.
 func (a shape) training(checkpoint bool) int64 {
-	work := a.T * (a.D + a.F) * a.bytes
+	work := (a.O*a.D + a.T*a.F) * a.bytes
 	kept, again := a.L*a.layer(), int64(0)
 	if checkpoint {
 		kept, again = a.L*a.input(), a.layer()-a.input()
 	}
-	hidden := a.T * a.D * float // a gradient at the rows
+	hidden := a.O * a.D * float // a gradient at the rows
 	head := kept + a.input() + work + a.rows() + a.tile()
 	headBackward := kept + a.rows() + a.input() + hidden + max(a.tile(), hidden)
-	back := a.T * (2*a.D + 4*a.F + a.H*a.E + a.qkv()) * a.bytes
-	between := max(a.attended(true), a.products())
+	back := (a.O*a.D+a.T*(4*a.F+a.H*a.E+a.qkv()))*a.bytes + a.T*a.D*a.bytes
+	if a.ranks > 1 { // terms of a sum are float32
+		back += a.T * a.D * (float - a.bytes)
+	}
+	between := max(a.attended(true), a.products(), a.exchanged())
 	if a.normed {
 		between = max(between, a.T*(a.H+a.K)*a.E*a.bytes)
 	}
 	layer := kept + again + a.rows() + 2*hidden + a.input() + back + between
-	forward := kept + again + work + a.input() + max(a.attended(false), a.products())
+	forward := kept + again + work + a.input() + max(a.attended(false), a.products(), a.exchanged())
 	return a.batch() + max(forward, head, headBackward, layer)
 }

@@ -31,7 +31,8 @@ type Setting struct {
 	Tokens     int                // of the largest micro-batch
 	Longest    int                // tokens of its longest sequence
 	Ranks      int                // 1 or more
-	Context    int                // of them compute a micro-batch together; 0: 1
+	Context    int                // of them share the tokens of a micro-batch; 0: 1
+	Tensor     int                // of them share the layers; 0: 1
 	Here       int                // of them on one machine; 0: all
 	Sharding   cgo.Sharding       // of several ranks
 	CUDA       bool               // the trainer computes on a CUDA device; the local engine on the CPU either way
@@ -321,8 +322,8 @@ func (b *builder) frozen() {
 
 // tokens says of how many a rank computes a micro-batch.
 func (s Setting) tokens() string {
-	if s.Context > 1 {
-		return fmt.Sprintf("%s tokens on %d ranks", digits(int64(s.Tokens)), s.Context)
+	if n := max(s.Context, 1) * max(s.Tensor, 1); n > 1 {
+		return fmt.Sprintf("%s tokens on %d ranks", digits(int64(s.Tokens)), n)
 	}
 	return digits(int64(s.Tokens)) + " tokens"
 }
@@ -330,7 +331,7 @@ func (s Setting) tokens() string {
 func (b *builder) forward(name string, c *modelfile.Config, half bool, ranks string) {
 	s := b.s
 	if ranks == "0" { // rank 0 computes it alone
-		s.Context = 1
+		s.Context, s.Tensor = 1, 1
 	}
 	p := Part{Name: name, Bytes: newShape(s, c, half).inference(), How: s.tokens() + ", one layer at a time", Ranks: ranks}
 	if b.s.CUDA {
@@ -376,7 +377,9 @@ func (b *builder) engine() {
 	each := 2 * float * int64(c.NumLayers) * int64(c.NumKVHeads) * int64(c.HeadDim)
 	tokens := int64(e.CacheTokens)
 	add(Part{Name: "engine: keys, values", Bytes: each * tokens, How: fmt.Sprintf("%s tokens × %s (2 × %d layers × %d heads × %d × 4); taken as they are used", digits(tokens), digits(each), c.NumLayers, c.NumKVHeads, c.HeadDim)})
-	a, rows := newShape(b.s, c, false), int64(max(512, e.MaxSequences))
+	alone := b.s
+	alone.Context, alone.Tensor = 1, 1
+	a, rows := newShape(alone, c, false), int64(max(512, e.MaxSequences))
 	add(Part{Name: "engine: step", Bytes: float * (int64(e.MaxSequences)*a.V + rows*(2*a.D+a.qkv()+a.H*a.E+3*a.F)), How: fmt.Sprintf("logits of %d sequences, intermediates of %d tokens × 4", e.MaxSequences, rows)})
 	if b.s.Adapter != nil {
 		add(Part{Name: "engine: merging", Bytes: 2 * float * int64(c.IntermediateSize) * int64(c.HiddenSize), How: "one layer's gate and up with the adapter added × 4"})

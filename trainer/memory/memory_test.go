@@ -190,8 +190,15 @@ func TestRanksThatComputeTogether(t *testing.T) {
 	alone := Setting{Model: seven(), BFloat16: true, Teacher: seven(), Reference: true, Tokens: 16384, Longest: 16384, Ranks: 4, CUDA: true, Checkpoint: true}
 	together := alone
 	together.Context = 4
+	layers := alone
+	layers.Tensor = 4
 	for _, name := range []string{"activations", "reference's forward"} {
 		require.Less(t, part(together, name), part(alone, name), name)
+		require.Less(t, part(layers, name), part(alone, name)/2, name)
 	}
 	require.Equal(t, part(alone, "teacher's forward"), part(together, "teacher's forward"))
+	require.Equal(t, part(alone, "teacher's forward"), part(layers, "teacher's forward"))
+	require.Contains(t, changes(Remedies(alone, Device)), "trainer.tensor_parallel=2")
+	layers.Context = 1
+	require.NotContains(t, changes(Remedies(layers, Device)), "trainer.tensor_parallel=8", "four ranks")
 }

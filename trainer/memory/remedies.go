@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/agentfly/agentfly/cgo"
+	"github.com/agentfly/agentfly/policy"
 )
 
 // Remedy is a change of a job that needs less memory.
@@ -48,7 +49,10 @@ func Remedies(s Setting, place string) (out []Remedy) {
 	if half := max(s.Tokens/2, s.Longest); half < s.Tokens {
 		try(fmt.Sprintf("trainer.micro_batch_tokens=%d", half), "more forwards of fewer tokens", func(c *Setting) { c.Tokens = half })
 	}
-	if n := 2 * max(s.Context, 1); s.Ranks%n == 0 && s.Longest > 1024 {
+	if n := 2 * max(s.Tensor, 1); s.Ranks%(n*max(s.Context, 1)) == 0 && slices.Contains(policy.Shares(s.Model), n) {
+		try(fmt.Sprintf("trainer.tensor_parallel=%d", n), "the ranks exchange activations four times in every layer; no GPU has run it", func(c *Setting) { c.Tensor = n })
+	}
+	if n := 2 * max(s.Context, 1); s.Ranks%(n*max(s.Tensor, 1)) == 0 && s.Longest > 1024 {
 		try(fmt.Sprintf("trainer.context_parallel=%d", n), "the ranks exchange keys and values in every layer; no GPU has run it", func(c *Setting) { c.Context = n })
 	}
 	if place == Device {

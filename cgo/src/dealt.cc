@@ -1,4 +1,4 @@
-#include "context.h"
+#include "dealt.h"
 
 #include <algorithm>
 
@@ -20,7 +20,7 @@ std::vector<Range> dealt(int64_t tokens, int64_t rank, int64_t world) {
 
 }  // namespace
 
-Context::Context(const af_model& m, std::shared_ptr<Group> group, int64_t tokens, const std::vector<int64_t>& row_token)
+Dealt::Dealt(const af_model& m, std::shared_ptr<Group> group, int64_t tokens, const std::vector<int64_t>& row_token)
     : group_(std::move(group)), tokens_(tokens) {
   const int64_t world = group_->world();
   std::vector<std::vector<int64_t>> token_of(world), row_of(world);
@@ -42,7 +42,7 @@ Context::Context(const af_model& m, std::shared_ptr<Group> group, int64_t tokens
   row_slots_ = slots(m, row_of, static_cast<int64_t>(row_token.size()));
 }
 
-Context::Slots Context::slots(const af_model& m, const std::vector<std::vector<int64_t>>& by_rank, int64_t count) {
+Dealt::Slots Dealt::slots(const af_model& m, const std::vector<std::vector<int64_t>>& by_rank, int64_t count) {
   Slots s;
   for (const auto& things : by_rank) s.size = std::max(s.size, static_cast<int64_t>(things.size()));
   s.size = (s.size + 15) / 16 * 16;  // piece_of cuts there
@@ -55,18 +55,20 @@ Context::Slots Context::slots(const af_model& m, const std::vector<std::vector<i
 }
 
 // Every rank's own [*, n] into its slot, and the slots to all: [things, n].
-at::Tensor Context::spread(const Slots& s, const at::Tensor& own) const {
-  const at::Tensor slots = at::zeros({group_->world() * s.size, own.size(1)}, own.options());
+at::Tensor Dealt::spread(const af_model& m, const Slots& s, const at::Tensor& own) const {
+  const at::Tensor slots = m.scratch({group_->world() * s.size, own.size(1)}, own.scalar_type()).zero_();
   slots.narrow(0, group_->rank() * s.size, own.size(0)).copy_(own);
   group_->start_all_gather(slots.view(-1))->wait();
-  return slots.index_select(0, s.of_all);
+  at::Tensor all = m.scratch({s.of_all.size(0), own.size(1)}, own.scalar_type());
+  at::index_select_out(all, slots, 0, s.of_all);
+  return all;
 }
 
-at::Tensor Context::gather(const at::Tensor& own) const { return spread(token_slots_, own); }
+at::Tensor Dealt::gather(const af_model& m, const at::Tensor& own) const { return spread(m, token_slots_, own); }
 
-at::Tensor Context::sum(const at::Tensor& terms) const {
+at::Tensor Dealt::sum(const af_model& m, const at::Tensor& terms) const {
   const Slots& s = token_slots_;
-  const at::Tensor slots = at::zeros({group_->world() * s.size, terms.size(1)}, terms.options().dtype(at::kFloat));
+  const at::Tensor slots = m.scratch({group_->world() * s.size, terms.size(1)}).zero_();
   slots.index_copy_(0, s.of_all, terms.to(at::kFloat));
   group_->start_reduce_scatter(slots.view(-1))->wait();
   int64_t mine = 0;
@@ -74,9 +76,9 @@ at::Tensor Context::sum(const at::Tensor& terms) const {
   return slots.narrow(0, group_->rank() * s.size, mine);
 }
 
-at::Tensor Context::gather_rows(const at::Tensor& own) const { return spread(row_slots_, own); }
+at::Tensor Dealt::gather_rows(const af_model& m, const at::Tensor& own) const { return spread(m, row_slots_, own); }
 
-at::Tensor Context::own_rows(const at::Tensor& all) const {
+at::Tensor Dealt::own_rows(const at::Tensor& all) const {
   return rows_.empty() ? at::zeros({1}, all.options()) : all.index_select(0, rows_N_);
 }
 
