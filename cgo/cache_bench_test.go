@@ -29,14 +29,31 @@ func benchModel(b *testing.B) *Model {
 	return m
 }
 
-// BenchmarkDecode is a step of sequences that all have the same 272 tokens and 28 of their own behind them.
-func BenchmarkDecode(b *testing.B) {
+// benchCaches runs a benchmark with caches that compute in float32, then in bfloat16.
+func benchCaches(b *testing.B, run func(b *testing.B, m *Model, bfloat16 bool)) {
+	b.Helper()
 	m := benchModel(b)
+	b.Run("fp32", func(b *testing.B) { run(b, m, false) })
+	b.Run("bf16", func(b *testing.B) { run(b, m, true) })
+}
+
+func benchCache(b *testing.B, m *Model, blocks int, bfloat16 bool) *Cache {
+	b.Helper()
+	k, err := NewCache(m, CacheConfig{Blocks: blocks, BlockSize: 16, BFloat16: bfloat16})
+	require.NoError(b, err)
+	b.Cleanup(func() { k.Close() })
+	return k
+}
+
+// BenchmarkDecode is a step of sequences that all have the same 272 tokens and 28 of their own behind them.
+func BenchmarkDecode(b *testing.B) { benchCaches(b, decodeStep) }
+
+func decodeStep(b *testing.B, m *Model, bfloat16 bool) {
 	c := m.Config()
 	const shared, own = 17, 3 // blocks of 16
 	for _, n := range []int{1, 8, 32, 36, 64} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			k := newCache(b, m, shared+own*n, 16)
+			k := benchCache(b, m, shared+own*n, bfloat16)
 			s := &Step{MaxBlocks: shared + own}
 			ids := make([]int32, 300)
 			for i := range n {
@@ -66,12 +83,13 @@ func BenchmarkDecode(b *testing.B) {
 }
 
 // BenchmarkPrefill computes one prompt.
-func BenchmarkPrefill(b *testing.B) {
-	m := benchModel(b)
+func BenchmarkPrefill(b *testing.B) { benchCaches(b, prefillStep) }
+
+func prefillStep(b *testing.B, m *Model, bfloat16 bool) {
 	c := m.Config()
 	for _, n := range []int{100, 512, 1024} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			k := newCache(b, m, 64, 16)
+			k := benchCache(b, m, 64, bfloat16)
 			s := &Step{MaxBlocks: 64}
 			var blocks []int32
 			for j := range 64 {

@@ -4,7 +4,7 @@ package cgo
 type CacheConfig struct {
 	Blocks    int  // blocks of BlockSize tokens each, for all layers; memory is taken as blocks are first used
 	BlockSize int  // a multiple of 8
-	BFloat16  bool // pack the matrices in bfloat16: half the memory to read; sums, keys and values stay float32
+	BFloat16  bool // compute in bfloat16 as a model of that dtype does; sums are float32
 }
 
 // Output asks for a token to be sampled after a row, or for the logprob of a given one.

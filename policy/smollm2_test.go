@@ -175,3 +175,63 @@ func distance(a, b []float64) (worst, mean float64) {
 	}
 	return worst, mean
 }
+
+// Engine and trainer that both compute in bfloat16 give a token that the engine sampled nearly one logprob, though each alone is
+// some hundredths from float32: they round at the same places and add in the same order. Prompts are the chat template's.
+func TestSmolLM2InBFloat16(t *testing.T) {
+	needModel(t)
+	p, err := policy.Load(smolLM2, policy.Options{Device: "cpu"})
+	require.NoError(t, err)
+	defer p.Close()
+	compiled, err := p.Template()
+	require.NoError(t, err)
+	const prompts, length, block, blocks = 3, 48, 16, 12
+	half, err := cgo.NewCache(p.Model, cgo.CacheConfig{Blocks: prompts * blocks, BlockSize: block, BFloat16: true})
+	require.NoError(t, err)
+	defer half.Close()
+	var sequences [prompts][]int32
+	var got [prompts][]float32
+	next := &cgo.Step{MaxBlocks: blocks}
+	for i, question := range []string{"What is 417 plus 298?", "Write a haiku about rain.", "Name three rivers of Europe."} {
+		text, err := compiled.RenderJSON([]byte(`[{"role": "user", "content": "`+question+`"}]`), nil, jinja.Input{AddGenerationPrompt: true})
+		require.NoError(t, err)
+		sequences[i] = p.Tokenizer.Encode(text)
+		for j := range int32(blocks) {
+			next.Blocks = append(next.Blocks, int32(i)*blocks+j)
+		}
+	}
+	begin := [prompts]int{}
+	for range length { // prompts first, then a token of each at a time
+		next.Tokens, next.Positions, next.Sequence, next.Outputs = nil, nil, nil, nil
+		for i, ids := range sequences {
+			for at := begin[i]; at < len(ids); at++ {
+				next.Tokens, next.Positions, next.Sequence = append(next.Tokens, ids[at]), append(next.Positions, int32(at)), append(next.Sequence, int32(i))
+			}
+			begin[i] = len(ids)
+			next.Outputs = append(next.Outputs, cgo.Output{Row: len(next.Tokens) - 1, Temperature: 1, TopP: 1, Seed: uint64(i), Counter: uint64(len(ids))})
+		}
+		require.NoError(t, half.Step(next))
+		for i := range sequences {
+			sequences[i], got[i] = append(sequences[i], next.Sampled[i]), append(got[i], next.Logprobs[i])
+		}
+	}
+	gap := func(dtype cgo.DType) (mean, most, bias float64) {
+		require.NoError(t, p.Model.SetDType(dtype))
+		for i, ids := range sequences {
+			logprobs, _, err := trainer.LogprobsOf(p.Model, ids, 1)
+			require.NoError(t, err)
+			for j, v := range logprobs[len(logprobs)-length:] {
+				d := float64(got[i][j]) - float64(v)
+				mean, most, bias = mean+math.Abs(d)/(prompts*length), max(most, math.Abs(d)), bias+d/(prompts*length)
+			}
+		}
+		return mean, most, bias
+	}
+	mean, most, bias := gap(cgo.F32)
+	t.Logf("engine in bfloat16, trainer in float32: mean %.1e, at most %.1e, bias %.1e", mean, most, bias)
+	require.Greater(t, mean, 1e-3, "the engine computes in bfloat16")
+	mean, most, bias = gap(cgo.BF16)
+	t.Logf("both in bfloat16: mean %.1e, at most %.1e, bias %.1e", mean, most, bias)
+	require.Less(t, mean, 1e-5)
+	require.Less(t, most, 1e-4)
+}

@@ -11,6 +11,7 @@
 
 #include <cmath>
 
+#include "panel.h"
 #include "profile.h"
 #include "train.h"
 
@@ -103,16 +104,66 @@ void scores(float* s_BA, const float* q_BE, const float* k, const Shape& s, int6
   }
 }
 
+// o_BE = p V.
+void values(float* o_BE, const float* p_BA, const float* v, const Shape& s, int64_t B, int64_t A,
+            const std::vector<Run>& runs, int64_t stride) {
+  int64_t column = 0;
+  for (const Run& r : runs) {
+    plain_product(matrix(o_BE, B, s.E, s.E), matrix(p_BA + column, B, r.length, A),
+                  matrix(v + r.start * stride, r.length, s.E, stride), column > 0);
+    column += r.length;
+  }
+}
+
+Output sums(float* y, int64_t stride, int64_t width) { return {y, stride, width, nullptr, false, false}; }
+
+// The scores in the engine's order of additions (attend.h): a score is one chain over E. panel [E, 16].
+void scores_as_engine(float* s_BA, const float* q_BE, const float* k, const Shape& s, int64_t B, int64_t A,
+                      const std::vector<Run>& runs, int64_t stride, float* panel) {
+  int64_t column = 0;
+  for (const Run& r : runs) {
+    for (int64_t first = 0; first < r.length; first += kPanel) {
+      const int64_t width = std::min(kPanel, r.length - first);
+      std::fill_n(panel, s.E * kPanel, 0.0f);
+      for (int64_t j = 0; j < width; j++) {
+        const float* key = k + (r.start + first + j) * stride;
+        for (int64_t e = 0; e < s.E; e++) panel[e * kPanel + j] = key[e];
+      }
+      panel_piece(sums(s_BA + column + first, A, width), q_BE, s.E, B, panel, s.E);
+    }
+    column += r.length;
+  }
+}
+
+// o_BE = p V; an output is one chain over the keys. panel [A, 16].
+void values_as_engine(float* o_BE, const float* p_BA, const float* v, const Shape& s, int64_t B, int64_t A,
+                      const std::vector<Run>& runs, int64_t stride, float* panel) {
+  for (int64_t first = 0; first < s.E; first += kPanel) {
+    const int64_t width = std::min(kPanel, s.E - first);
+    if (width < kPanel) std::fill_n(panel, A * kPanel, 0.0f);
+    float* to = panel;
+    for (const Run& r : runs) {
+      for (int64_t t = r.start; t < r.start + r.length; t++, to += kPanel) std::copy_n(v + t * stride + first, width, to);
+    }
+    panel_piece(sums(o_BE + first, s.E, width), p_BA, A, B, panel, A);
+  }
+}
+
 void forward_block(const Shape& s, const Block& b, int64_t kv, const Columns& q, const Columns& keys, float* out,
-                   float* lse, Scratch& scratch) {
+                   float* lse, bool as_engine, Scratch& scratch) {
   const int64_t B = b.count * s.G, A = b.keys(), q_column = kv * s.G * s.E;
   const float *k = keys.data + kv * s.E, *v = k + s.K * s.E;
   const std::vector<Run> runs = key_runs(b);
   float* q_BE = scratch.need(scratch.q_BE, B * s.E);
   float* o_BE = scratch.need(scratch.o_BE, B * s.E);
   float* s_BA = scratch.need(scratch.s_BA, B * A);
+  float* panel = as_engine ? scratch.need(scratch.p_BA, kPanel * std::max(A, s.E)) : nullptr;
   pack(q_BE, q, s, b, q_column, s.scale);
-  scores(s_BA, q_BE, k, s, B, A, runs, keys.stride);
+  if (as_engine) {
+    scores_as_engine(s_BA, q_BE, k, s, B, A, runs, keys.stride, panel);
+  } else {
+    scores(s_BA, q_BE, k, s, B, A, runs, keys.stride);
+  }
   float* total_B = scratch.need(scratch.d_BE, B);
   for (int64_t row = 0; row < B; row++) {
     const int64_t i = row / s.G, seen = A - b.count + i + 1;
@@ -122,11 +173,10 @@ void forward_block(const Shape& s, const Block& b, int64_t kv, const Columns& q,
     std::fill(line + seen, line + A, 0.0f);
     lse[b.row(i) * s.H + kv * s.G + row % s.G] = max + std::log(total_B[row]);
   }
-  int64_t column = 0;
-  for (const Run& r : runs) {
-    plain_product(matrix(o_BE, B, s.E, s.E), matrix(s_BA + column, B, r.length, A),
-                  matrix(v + r.start * keys.stride, r.length, s.E, keys.stride), column > 0);
-    column += r.length;
+  if (as_engine) {
+    values_as_engine(o_BE, s_BA, v, s, B, A, runs, keys.stride, panel);
+  } else {
+    values(o_BE, s_BA, v, s, B, A, runs, keys.stride);
   }
   for (int64_t row = 0; row < B; row++) {
     const int64_t i = row / s.G, g = row % s.G;
@@ -264,7 +314,7 @@ void attention_kernels(const af_model& m, const Plan& plan, const at::Tensor& q,
     at::AutoDispatchBelowAutograd guard;
     Scratch scratch;
     for (int64_t unit = begin; unit < end; unit++) {
-      for (const Block& b : parts[unit / s.K]) forward_block(s, b, unit % s.K, queries, all, o, l, scratch);
+      for (const Block& b : parts[unit / s.K]) forward_block(s, b, unit % s.K, queries, all, o, l, as_engine(m), scratch);
     }
   });
 }

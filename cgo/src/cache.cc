@@ -5,7 +5,9 @@
 // products, attention, sampling) sums in an order that depends on the row alone, so its result is the same bits
 // whatever the other rows are.
 //
-// Keys, values and all that is computed are float32; the matrices may be packed in bfloat16.
+// Keys, values and rows lie in float32. In bfloat16 the matrices are packed in it, and what an operation makes is rounded
+// to it where the trainer's forward in bfloat16 rounds (forward.cc): embeddings, norms, products with their bias, RoPE,
+// attention, SwiGLU and the residual stream, but not the logits. The two give the same bits up to the logits.
 //
 // Layout of a block, for each layer and key/value head: keys [E, block_size], values [block_size, E].
 #include <ATen/Parallel.h>
@@ -19,12 +21,14 @@
 #include "linear.h"
 #include "pool.h"
 #include "sample.h"
+#include "team.h"
 
 namespace af {
 namespace {
 
 struct PackedLayer {
   Linear qkv, o, gate_up, down;
+  at::Tensor input_norm, post_norm, q_norm, k_norm;
 };
 
 }  // namespace
@@ -33,10 +37,11 @@ struct PackedLayer {
 struct af_cache {
   std::shared_ptr<af_model> model;
   int64_t num_blocks = 0, block_size = 0;
-  bool half = false;                     // matrices are packed in bfloat16
+  bool half = false;                     // it computes in bfloat16
   std::vector<at::Tensor> keys, values;  // per layer [num_blocks, K, E, block_size] and [num_blocks, K, block_size, E]
   std::vector<af::PackedLayer> layers;
   af::Linear head;
+  at::Tensor norm;
   bool packed = false;
   uint64_t packed_version = 0;  // of the model, when layers and head were packed
   std::shared_ptr<af::Pool> pool = std::make_shared<af::Pool>();
@@ -93,21 +98,34 @@ void check_step(const af_cache& c, const af_step& s) {
   }
 }
 
+// A vector of parameters as the cache computes with it; may be undefined.
+at::Tensor vector(const af_cache& c, const at::Tensor& t) {
+  return c.half && t.defined() ? t.to(at::kBFloat16).to(at::kFloat) : t;
+}
+
+Loop loop_of(Team& team) {
+  return [&team](int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) { team.run(n, grain, f); };
+}
+
 void pack(af_cache& c) {
   const af_model& m = *c.model;
   if (c.packed && c.packed_version == m.version) return;
   c.packed = false;
+  const Loop loop = loop_of(*c.team);
   c.layers.resize(m.layers.size());
   for (size_t i = 0; i < m.layers.size(); i++) {
     const Layer& l = m.layers[i];
     const LayerAdapters a = m.adapters.empty() ? LayerAdapters() : m.adapters[i];
     PackedLayer& to = c.layers[i];
-    to.qkv.pack(*c.team, merged(m, l.qkv_weight, a.qkv), l.qkv_bias, c.half);
-    to.o.pack(*c.team, merged(m, l.o_weight_DHE, a.o), l.o_bias, c.half);
-    to.gate_up.pack(*c.team, merged(m, l.gate_up_weight, a.gate_up), l.gate_up_bias, c.half);
-    to.down.pack(*c.team, merged(m, l.down_weight_DF, a.down), l.down_bias, c.half);
+    to.qkv.pack(loop, merged(m, l.qkv_weight, a.qkv), vector(c, l.qkv_bias), c.half);
+    to.o.pack(loop, merged(m, l.o_weight_DHE, a.o), vector(c, l.o_bias), c.half);
+    to.gate_up.pack(loop, merged(m, l.gate_up_weight, a.gate_up), vector(c, l.gate_up_bias), c.half);
+    to.down.pack(loop, merged(m, l.down_weight_DF, a.down), vector(c, l.down_bias), c.half);
+    to.input_norm = vector(c, l.input_norm_D), to.post_norm = vector(c, l.post_norm_D);
+    to.q_norm = vector(c, l.q_norm_E), to.k_norm = vector(c, l.k_norm_E);
   }
-  c.head.pack(*c.team, m.head_VD, {}, c.half);
+  c.head.pack(loop, m.head_VD, {}, c.half);
+  c.norm = vector(c, m.norm_D);
   c.packed_version = m.version;
   c.packed = true;
 }
@@ -118,6 +136,7 @@ class Step {
   Step(af_cache& cache, const af_step& step)
       : c(cache),
         team(*cache.team),
+        loop(loop_of(*cache.team)),
         m(*cache.model),
         s(step),
         R(s.num_rows),
@@ -133,24 +152,24 @@ class Step {
     const int64_t half = E / 2;
     cos = make(half), sin = make(half);
     const float factor = static_cast<float>(m.config.attention_factor);
-    each_row(half * 16, [&](int64_t r) {  // as transformers: position * inv_freq in float32
-      for (int64_t i = 0; i < half; i++) {
-        const float angle = static_cast<float>(s.positions[r]) * m.config.inv_freq[i];
-        cos[r * half + i] = std::cos(angle) * factor;
-        sin[r * half + i] = std::sin(angle) * factor;
-      }
+    each_row(half * 16, [&](int64_t r) {
+      kernel::rotation(cos + r * half, sin + r * half, static_cast<float>(s.positions[r]), m.config.inv_freq, half,
+                       factor);
     });
   }
 
   void run(int32_t* sampled, float* logprobs) {
-    each_row(D, [&](int64_t r) { std::copy_n(m.embed_VD.const_data_ptr<float>() + s.tokens[r] * D, D, x + r * D); });
+    each_row(D, [&](int64_t r) {
+      std::copy_n(m.embed_VD.const_data_ptr<float>() + s.tokens[r] * D, D, x + r * D);
+      settle(x + r * D, D);
+    });
     for (int64_t i = 0; i < m.config.num_layers; i++) layer(i);
     if (s.num_outputs == 0) return;
     const int64_t O = s.num_outputs, V = m.config.vocab_size, width = (V + 15) / 16 * 16;
-    const float* weight = m.norm_D.const_data_ptr<float>();
+    const float* weight = c.norm.const_data_ptr<float>();
     float *last = make_rows(O, D), *logits = make_rows(O, width);
-    for (int64_t i = 0; i < O; i++) kernel::rms_norm(last + i * D, x + s.output_row[i] * D, weight, D, eps);
-    c.head.apply(team, logits, width, last, D, O, false);
+    for (int64_t i = 0; i < O; i++) norm(last + i * D, x + s.output_row[i] * D, weight);
+    c.head.apply(loop, logits, width, last, D, O, false, false);
     team.run(O, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
         float* row = logits + i * width;
@@ -211,24 +230,34 @@ class Step {
     });
   }
 
+  // Rounds n numbers of a row where the cache computes in bfloat16.
+  void settle(float* row, int64_t n) const {
+    if (c.half) kernel::to_half(row, n);
+  }
+  void norm(float* to, const float* row, const float* weight) const {
+    kernel::rms_norm(to, row, weight, D, eps);
+    settle(to, D);
+  }
   void norm(const at::Tensor& weight) {
     const float* w = weight.const_data_ptr<float>();
-    each_row(D, [&](int64_t r) { kernel::rms_norm(normed + r * D, x + r * D, w, D, eps); });
+    each_row(D, [&](int64_t r) { norm(normed + r * D, x + r * D, w); });
   }
 
   void layer(int64_t i) {
-    const Layer& l = m.layers[i];
-    const PackedLayer& packed = c.layers[i];
+    const PackedLayer& l = c.layers[i];
     const int64_t width = (H + 2 * K) * E;
-    norm(l.input_norm_D);
-    packed.qkv.apply(team, qkv, width, normed, D, R, false);
+    norm(l.input_norm);
+    l.qkv.apply(loop, qkv, width, normed, D, R, false, c.half);
     store(l, i);
     attention(i);
-    packed.o.apply(team, x, D, attn, H * E, R, true);
-    norm(l.post_norm_D);
-    packed.gate_up.apply(team, gate_up, 2 * F, normed, D, R, false);
-    each_row(3 * F, [&](int64_t r) { kernel::swiglu(act + r * F, gate_up + r * 2 * F, F); });
-    packed.down.apply(team, x, D, act, F, R, true);
+    l.o.apply(loop, x, D, attn, H * E, R, true, c.half);
+    norm(l.post_norm);
+    l.gate_up.apply(loop, gate_up, 2 * F, normed, D, R, false, c.half);
+    each_row(3 * F, [&](int64_t r) {
+      kernel::swiglu(act + r * F, gate_up + r * 2 * F, F);
+      settle(act + r * F, F);
+    });
+    l.down.apply(loop, x, D, act, F, R, true, c.half);
   }
 
   // Several rows may be the same token of a shared block: the last one of a prompt that a group shares whole. They
@@ -247,18 +276,20 @@ class Step {
   }
 
   // q/k norm, RoPE, the attention's scale on q, and the row's key and value into the cache.
-  void store(const Layer& l, int64_t index) {
+  void store(const PackedLayer& l, int64_t index) {
     const int64_t width = (H + 2 * K) * E, half = E / 2, B = c.block_size;
     float *keys = c.keys[index].mutable_data_ptr<float>(), *values = c.values[index].mutable_data_ptr<float>();
     const float scale = static_cast<float>(1 / std::sqrt(static_cast<double>(E)));
     const float *q_norm = nullptr, *k_norm = nullptr;
-    if (m.config.qk_norm) q_norm = l.q_norm_E.const_data_ptr<float>(), k_norm = l.k_norm_E.const_data_ptr<float>();
+    if (m.config.qk_norm) q_norm = l.q_norm.const_data_ptr<float>(), k_norm = l.k_norm.const_data_ptr<float>();
     each_row(2 * width, [&](int64_t r) {
       float* row = qkv + r * width;
       for (int64_t h = 0; q_norm != nullptr && h < H + K; h++) {
         kernel::rms_norm(row + h * E, row + h * E, h < H ? q_norm : k_norm, E, eps);
+        settle(row + h * E, E);
       }
       kernel::rope(row, cos + r * half, sin + r * half, H + K, E, 1);
+      settle(row, (H + K) * E);
       kernel::scale_to(row, row, scale, H * E);
       if (!writes[static_cast<size_t>(r)]) return;
       const int64_t slot = s.positions[r] % B, block = block_of(r);
@@ -283,15 +314,18 @@ class Step {
       std::vector<float> scratch(attend_scratch(G, B, longest));
       for (int64_t unit = begin; unit < end; unit++) {
         const int64_t k = unit / R, r = unit % R;
-        attend(attn + (r * H + k * G) * E, qkv + r * width + k * G * E, G,
+        float* to = attn + (r * H + k * G) * E;
+        attend(to, qkv + r * width + k * G * E, G,
                {keys + k * size, values + k * size, K * size, B, E}, s.block_table + s.sequence[r] * s.max_blocks,
                s.positions[r] + 1, scratch.data());
+        settle(to, G * E);
       }
     });
   }
 
   af_cache& c;
   Team& team;
+  const Loop loop;
   const af_model& m;
   const af_step& s;
   const int64_t R, D, F, H, K, E;

@@ -38,7 +38,9 @@ at::Tensor as_heads(const at::Tensor& x, int64_t first, int64_t heads,
 }
 at::Tensor as_row(const at::Tensor& x) { return x.unsqueeze(1); }  // [T, n] -> [T, 1, n]
 
-void linear_out(at::Tensor y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
+// y = x w^T + bias; terms of a sum over ranks are float32
+void linear_out(const af_model& m, at::Tensor y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
+  if (as_engine(m) && y.scalar_type() == m.dtype) return linear_as_engine(m, y, x, w, bias, false);
   if (!bias.defined()) return product_out(y, x, w.t());
   if (cuda::on_device(y) && y.scalar_type() == w.scalar_type()) {
     at::addmm_out(y, bias, x, w.t());  // one product, which adds the bias before it rounds
@@ -50,7 +52,9 @@ void linear_out(at::Tensor y, const at::Tensor& x, const at::Tensor& w, const at
   }
 }
 // y += x w^T + bias
-void linear_add(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
+void linear_add(const af_model& m, const at::Tensor& y, const at::Tensor& x, const at::Tensor& w,
+                const at::Tensor& bias) {
+  if (as_engine(m)) return linear_as_engine(m, y, x, w, bias, true);
   product_add(y, x, w.t());
   if (bias.defined()) y.add_(bias);
 }
@@ -82,7 +86,7 @@ struct Sizes {  // of what this process computes
 void project(const af_model& m, const Projections& p, const at::Tensor& y, const at::Tensor& x) {
   int64_t column = 0;
   for (const Projections::Matrix& w : p.parts) {
-    linear_out(y.narrow(1, column, w.rows), x, w.weight, w.bias);
+    linear_out(m, y.narrow(1, column, w.rows), x, w.weight, w.bias);
     column += w.rows;
   }
   low_rank(m, p.adapter, y, x);
@@ -128,7 +132,7 @@ at::Tensor own_tokens(const af_model& m, const Plan& plan, const at::Tensor& ter
 void project_add(const af_model& m, const Plan& plan, const Projections& p, const at::Tensor& y, const at::Tensor& x) {
   if (plan.tensor == nullptr) {
     const Projections::Matrix& w = p.parts[0];
-    linear_add(y, x, w.weight, w.bias);
+    linear_add(m, y, x, w.weight, w.bias);
     low_rank(m, p.adapter, y, x);
     return;
   }

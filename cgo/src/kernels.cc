@@ -178,6 +178,14 @@ CLONES void rope(X* x, const float* cos, const float* sin, int64_t heads, int64_
   }
 }
 
+void rotation(float* cos, float* sin, float position, const float* inv_freq, int64_t half, float factor) {
+  for (int64_t i = 0; i < half; i++) {
+    const float angle = position * inv_freq[i];
+    cos[i] = std::cos(angle) * factor;
+    sin[i] = std::sin(angle) * factor;
+  }
+}
+
 template <class X>
 CLONES void swiglu(X* act, const X* gate_up, int64_t F) {
   const X* up = gate_up + F;
@@ -370,6 +378,20 @@ CLONES void scale_to(float* y, const float* x, float a, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) store(y + i, load(x + i) * a);
   for (; i < n; i++) y[i] = x[i] * a;
+}
+
+CLONES void to_half(float* x, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    bfloat16 half[8];
+    store(half, load(x + i));
+    store(x + i, load(half));
+  }
+  for (; i < n; i++) {
+    bfloat16 half;
+    round_to(half, x[i]);
+    x[i] = widened(half);
+  }
 }
 
 CLONES double sum_squares(const float* x, int64_t n) {

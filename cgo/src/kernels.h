@@ -42,6 +42,9 @@ void scale_norm(X* y, const X* x, const float* w, float rstd, int64_t n);
 template <class X>
 void rope(X* x, const float* cos, const float* sin, int64_t heads, int64_t E, float direction);
 
+// cos and sin [half] of position * inv_freq [half] in float32, times factor: as transformers.
+void rotation(float* cos, float* sin, float position, const float* inv_freq, int64_t half, float factor);
+
 // act [F] = silu(gate) * up, where gate_up = [gate F, up F].
 template <class X>
 void swiglu(X* act, const X* gate_up, int64_t F);
@@ -75,6 +78,7 @@ double dot(const float* a, const float* b, int64_t n);
 void add(float* y, const float* x, int64_t n);                // y += x
 void add(float* y, const bfloat16* x, float a, int64_t n);    // y += a * x
 void scale_to(float* y, const float* x, float a, int64_t n);  // y = a * x
+void to_half(float* x, int64_t n);                            // the nearest numbers of bfloat16
 double sum_squares(const float* x, int64_t n);
 
 struct AdamW {

@@ -142,6 +142,13 @@ Plan make_plan(const af_model& m, const af_batch& b, const Neighbours& ranks) {
   }
   p.cos_T = at::cos(angle).mul_(m.config.attention_factor);
   p.sin_T = at::sin(angle).mul_(m.config.attention_factor);
+  if (as_engine(m)) {  // libtorch's differ from the engine's in the last bit
+    float *cos = p.cos_T.mutable_data_ptr<float>(), *sin = p.sin_T.mutable_data_ptr<float>();
+    for (int64_t t = 0; t < p.T; t++) {
+      kernel::rotation(cos + t * half, sin + t * half, static_cast<float>(positions[t]), m.config.inv_freq, half,
+                       static_cast<float>(m.config.attention_factor));
+    }
+  }
   if (!m.device.is_cpu()) p.cos_T = to_device(m, p.cos_T), p.sin_T = to_device(m, p.sin_T);
   if (use_varlen(m)) p.varlen = make_varlen(m, p);
   return p;

@@ -11,6 +11,7 @@
 #include <atomic>
 
 #include "cuda/launch.h"
+#include "linear.h"
 #include "profile.h"
 #include "simd.h"
 #include "train.h"
@@ -73,7 +74,7 @@ void onednn(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, bool 
 bool through_float(const at::Tensor& t) {
   if (t.scalar_type() == at::kFloat || cuda::on_device(t)) return false;
 #ifdef AF_X86
-  static const bool native = has_avx512() && __builtin_cpu_supports("avx512bf16");
+  static const bool native = has_avx512bf16();
   return !native;
 #else
   return true;
@@ -86,8 +87,7 @@ at::Tensor wide(const at::Tensor& t) { return t.to(at::kFloat); }
 bool has_mkl_half(const at::Tensor& b) {
   if (b.scalar_type() != at::kBFloat16) return false;
 #ifdef AF_X86
-  static const bool fast =
-      gemm_bf16bf16f32_ != nullptr && has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_is("intel");
+  static const bool fast = gemm_bf16bf16f32_ != nullptr && has_avx512bf16() && __builtin_cpu_is("intel");
   return fast;
 #else
   return false;
@@ -233,6 +233,21 @@ void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
   } else {
     product_out(y, wide(a), wide(b));
   }
+}
+
+void linear_as_engine(const af_model& m, const at::Tensor& y, const at::Tensor& x, const at::Tensor& w,
+                      const at::Tensor& bias, bool add) {
+  const StageTimer timer(Stage::kLinear, w.device());
+  const Loop loop = [](int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) {
+    at::parallel_for(0, n, grain, f);
+  };
+  const at::Tensor x32 = m.scratch(x.sizes()).copy_(x), y32 = m.scratch(y.sizes());
+  if (add) y32.copy_(y);
+  Linear packed;
+  packed.pack(loop, w, bias.defined() ? wide(bias) : bias, true, m.pool.get());
+  packed.apply(loop, y32.mutable_data_ptr<float>(), y.size(1), x32.const_data_ptr<float>(), x.size(1), x.size(0), add,
+               true);
+  y.copy_(y32);
 }
 
 void product_add(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double scale) {

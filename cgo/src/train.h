@@ -68,6 +68,10 @@ at::Tensor to_device(const af_model& m, const std::vector<int64_t>& values);  //
 
 // Whether operations run on kernels.h.
 inline bool use_kernels(const af_model& m) { return m.path == Path::kKernels; }
+// Whether a forward has the bits of the local engine's. In bfloat16 it must: now and then a rounding makes of a
+// difference in the last bit of a sum one of a 256th, and thirty layers later the two are a third as far apart as either
+// is from float32.
+inline bool as_engine(const af_model& m) { return use_kernels(m) && m.dtype == at::kBFloat16; }
 // Whether attention is one call of variable lengths.
 inline bool use_varlen(const af_model& m) { return m.path == Path::kVarlen || m.path == Path::kFlash; }
 
@@ -88,6 +92,9 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b);        // of b's t
 at::Tensor product_float(const at::Tensor& a, const at::Tensor& b);  // float32; also of more dimensions
 at::Tensor product_wide(const at::Tensor& a, const at::Tensor& b);   // float32, rounded on its way where that is faster
 void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b);
+// y = x w^T + bias, or y += with add, all bfloat16 on the CPU: the engine's product (linear.h) and so its bits
+void linear_as_engine(const af_model& m, const at::Tensor& y, const at::Tensor& x, const at::Tensor& w,
+                      const at::Tensor& bias, bool add);
 // y = a b, or y += a b with add, as libtorch does it: all of one type
 void plain_product(at::Tensor y, const at::Tensor& a, const at::Tensor& b, bool add);
 // y += scale a b; y may be float32 where a and b are bfloat16

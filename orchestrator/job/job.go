@@ -65,7 +65,7 @@ type Job struct {
 // Model says which policy is trained.
 type Model struct {
 	Path         string   `yaml:"path" doc:"a folder, a .gguf file or a hub id ORG/NAME@revision; this or scratch"`
-	DType        string   `yaml:"dtype" default:"auto" enum:"auto|fp32|bfloat16" doc:"type that the trainer computes in; auto: fp32. bfloat16: a rounded copy of the weights is read, the weights themselves, their gradients and the optimizer stay fp32; the local engine samples in engine.dtype, so correct for the difference with algorithm.correction"`
+	DType        string   `yaml:"dtype" default:"auto" enum:"auto|fp32|bfloat16" doc:"type that the trainer computes in; auto: fp32. bfloat16: a rounded copy of the weights is read, the weights themselves, their gradients and the optimizer stay fp32; sample in the same type (engine.dtype, engine.serve.dtype), or correct for the difference with algorithm.correction"`
 	ChatTemplate string   `yaml:"chat_template" doc:"a Jinja file that replaces the model's own template"`
 	TemplateDate string   `yaml:"template_date" doc:"the day, YYYY-MM-DD, that a chat template which asks for it (strftime_now) is told, in every rollout and evaluation; it is saved with the checkpoints, and agentfly serve tells the same. Empty: the one that the model's folder records, else 1970-01-01"`
 	LoRA         LoRA     `yaml:"lora" doc:"low-rank adapters"`
@@ -102,7 +102,7 @@ type Engine struct {
 	Params       map[string]any `yaml:"params" doc:"of a kind that the program registers: parameters of its own. Beside them it takes folder, tolerance and sleep"`
 	CacheTokens  int            `yaml:"cache_tokens" default:"32768" min:"64" max:"100000000" unit:"tokens" doc:"local: size of the key/value cache"`
 	MaxSequences int            `yaml:"max_sequences" default:"128" min:"1" max:"4096" unit:"sequences" doc:"local: most that are decoded at once"`
-	DType        string         `yaml:"dtype" default:"auto" enum:"auto|float32|bfloat16" doc:"local: type of the matrices that sampling reads; auto: float32. bfloat16 is faster for a few sequences; correct for its logprobs with algorithm.correction"`
+	DType        string         `yaml:"dtype" default:"auto" enum:"auto|float32|bfloat16" doc:"local: type that sampling computes in; auto: float32. bfloat16 is faster for a few sequences, and its logprobs are those of a trainer with model.dtype bfloat16; beside one in fp32, or with adapters, correct for the difference with algorithm.correction"`
 	URLs         []string       `yaml:"urls" doc:"vllm: the servers, replicas of one policy, such as http://127.0.0.1:8000; these or serve. openai: one endpoint with /v1 at the end"`
 	ServedModel  string         `yaml:"served_model" doc:"the model's name on the servers; empty: vLLM's first"`
 	APIKey       string         `yaml:"api_key" doc:"sent to the servers; write ${NAME}; empty with serve: a new one, which only the job knows"`

@@ -242,7 +242,7 @@ func TestBenchShapes(t *testing.T) {
 }
 
 // Over 10,000 tokens sampled at temperature 1 the engine's and the trainer's logprobs are at most 1e-4 apart, 1e-5 on
-// average. In bfloat16 the gap is only measured: of the engine against a trainer in float32, and against one in bfloat16.
+// average; with both in bfloat16 1e-3 on average. Of an engine in bfloat16 against a trainer in float32 the gap is only measured.
 func TestBenchMismatch(t *testing.T) {
 	b := newBench(t)
 	for _, dtype := range benchTypes {
@@ -254,7 +254,8 @@ func TestBenchMismatch(t *testing.T) {
 			continue
 		}
 		require.NoError(t, b.policy.Model.SetDType(cgo.BF16))
-		b.mismatch(s, "mismatch_half")
+		_, mean = b.mismatch(s, "mismatch_half")
+		require.Less(t, mean, 1e-3)
 		require.NoError(t, b.policy.Model.SetDType(cgo.F32))
 	}
 }

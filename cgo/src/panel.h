@@ -1,0 +1,55 @@
+// Matrices packed in panels of 16 columns, and their products: what linear.h and the trainer's attention in bfloat16 are
+// made of. No libtorch here.
+//
+// Each sum is one chain of fused multiply-adds that depends on its row and column alone, the same on every processor
+// with AVX2. In bfloat16 it goes by pairs of inner elements, the second of a pair before the first, as the instruction
+// VDPBF16PS adds them (Intel's Software Developer's Manual, volume 2). Where the processor has it the product is that
+// instruction; elsewhere it is two fused multiply-adds of the widened numbers. The bits are the same but where a factor, a
+// product or a sum is subnormal, which the instruction takes for zero.
+#pragma once
+#include <cstdint>
+#include <functional>
+
+#include "kernels.h"
+
+namespace af {
+
+constexpr int64_t kPanel = 16;  // columns of a panel: two vectors of AVX2, one of AVX-512
+
+// Inner elements of a panel that lie side by side: a panel of K is [K, 16], in bfloat16 [padded(K)/2, 16, 2].
+template <class W>
+constexpr int64_t kGroup = 1;
+template <>
+inline constexpr int64_t kGroup<bfloat16> = 2;
+template <class W>
+int64_t padded(int64_t K) {
+  return (K + kGroup<W> - 1) / kGroup<W> * kGroup<W>;
+}
+
+// Calls f(begin, end) for pieces that cover [0, n), each of at least grain but the last: Team::run, at::parallel_for.
+using Loop = std::function<void(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f)>;
+
+struct Output {
+  float* y;
+  int64_t stride, width;  // rows lie stride apart and have width columns
+  const float* bias;      // [width] added, may be null
+  bool add;               // y +=
+  bool rounded;           // what is stored is the nearest number of bfloat16
+};
+
+// y [M, width <= 16] = x [M, K] w, w a panel: one chain for each sum.
+void panel_piece(const Output& out, const float* x, int64_t ldx, int64_t M, const float* w, int64_t K);
+
+// The panels [ceil(N/16), padded(K), 16] of from [N, K], whose rows lie stride apart; zeros behind N and K.
+void pack_panels(const Loop& loop, float* to, const float* from, int64_t N, int64_t K, int64_t stride);
+void pack_panels(const Loop& loop, bfloat16* to, const float* from, int64_t N, int64_t K, int64_t stride);
+void pack_panels(const Loop& loop, bfloat16* to, const bfloat16* from, int64_t N, int64_t K, int64_t stride);
+
+// y [M, width = N] = x [M, K] w, w the panels: a chain for each piece of K, the pieces added in order. With w in bfloat16
+// x must hold numbers of bfloat16.
+void apply_panels(const Loop& loop, const float* w, int64_t K, const Output& out, const float* x, int64_t ldx,
+                  int64_t M);
+void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& out, const float* x, int64_t ldx,
+                  int64_t M);
+
+}  // namespace af

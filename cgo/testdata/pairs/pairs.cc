@@ -1,0 +1,75 @@
+// The tile for pairs of bfloat16 numbers, compiled from the library's source against an emulated instruction, beside the
+// tiles that multiply widened numbers: the same bits. ../../pairs_test.go builds and runs it.
+//
+// usage: pairs [first | crossed]    with an instruction that adds the first product first, or takes x's elements crosswise
+#define AF_EMULATED_PAIRS "../testdata/pairs/emulated.h"
+#include "../../src/panel.cc"
+
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using af::bfloat16;
+
+void in_one_piece(int64_t n, int64_t, const std::function<void(int64_t, int64_t)>& f) { f(0, n); }
+
+struct Case {
+  int64_t M, N, K;
+  bool bias, add, rounded;
+  float scale;  // of all numbers
+};
+
+// Elements of which the two products differ.
+int64_t differing(const Case& c, std::mt19937& random, bool plain) {
+  std::normal_distribution<float> normal(0, c.scale);
+  std::vector<float> x(c.M * c.K), w(c.N * c.K), bias(c.N), y(c.M * c.N);
+  for (auto* all : {&x, &w, &bias, &y}) {
+    for (float& v : *all) v = normal(random);
+  }
+  for (float& v : x) {
+    bfloat16 half;
+    af::round_to(half, v);
+    v = af::widened(half);
+  }
+  std::vector<bfloat16> panels((c.N + af::kPanel - 1) / af::kPanel * af::kPanel * af::padded<bfloat16>(c.K), 0x7fc0);
+  af::pack_panels(in_one_piece, panels.data(), w.data(), c.N, c.K, c.K);
+  std::vector<float> other = y;
+  const auto output = [&](std::vector<float>& to) {
+    return af::Output{to.data(), c.N, c.N, c.bias ? bias.data() : nullptr, c.add, c.rounded};
+  };
+  af::apply_panels(in_one_piece, panels.data(), c.K, output(y), x.data(), c.K, c.M);
+  if (plain) {  // one piece of one panel, without intrinsics
+    af::panel_piece_plain(output(other), x.data(), c.K, c.M, panels.data(), c.K);
+  } else {
+    af::apply(in_one_piece, panels.data(), c.K, output(other), x.data(), c.K, c.M);
+  }
+  int64_t n = 0;
+  for (size_t i = 0; i < y.size(); i++) n += std::memcmp(&y[i], &other[i], sizeof(float)) != 0;
+  return n;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string fault = argc > 1 ? argv[1] : "";
+  if (fault == "first") af::dot::fault = af::dot::Fault::kFirstBeforeSecond;
+  if (fault == "crossed") af::dot::fault = af::dot::Fault::kCrossed;
+  std::mt19937 random(1);
+  const auto from = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+  int64_t cases = 0, elements = 0, different = 0, plain = 0, small = 0;
+  for (int64_t M = 1; M <= 40; M++) {
+    for (int i = 0; i < 12; i++, cases++) {
+      const int64_t K = i < 4 ? from(1, 40) : i < 8 ? from(380, 390) : from(700, 1200);  // one piece, its edge, several
+      const Case c{M, from(1, 50), K, from(0, 1) == 1, from(0, 1) == 1, from(0, 1) == 1, 1};
+      different += differing(c, random, false);
+      elements += c.M * c.N;
+    }
+    plain += differing({M, from(1, 16), from(1, 384), M % 2 == 1, M % 3 == 1, M % 5 < 2, 1}, random, true);
+    small += differing({M, 20, 101, false, false, false, 1e-20f}, random, false);
+  }
+  std::printf("pairs %d, cases %lld, elements %lld, different %lld, from plain %lld, of subnormal products %lld\n",
+              af::takes_pairs() ? 1 : 0, static_cast<long long>(cases), static_cast<long long>(elements),
+              static_cast<long long>(different), static_cast<long long>(plain), static_cast<long long>(small));
+}
