@@ -38,7 +38,7 @@ func (c serveCommand) command() *cli.Command {
 			&cli.IntFlag{Name: "max-queue", Value: 1024, Usage: "completions that run or wait; more are refused with status 429"},
 			&cli.IntFlag{Name: "max-logprobs", Value: 20, Usage: "most logprobs a token"},
 			&cli.Int64Flag{Name: "kv-cache-memory-bytes", Usage: "memory of the cache of keys and values; default holds 32768 tokens, or one completion"},
-			&cli.StringFlag{Name: "dtype", Value: "auto", Usage: "auto (float32), float32 or bfloat16: type of the matrices that sampling reads"},
+			&cli.StringFlag{Name: "dtype", Value: "auto", Usage: "auto (float32), float32 or bfloat16: type that sampling computes in"},
 			&cli.StringFlag{Name: "logprobs-mode", Value: "raw_logprobs", Usage: "raw_logprobs or processed_logprobs (after temperature and truncation)"},
 			&cli.StringFlag{Name: "tool-call-parser", Value: agents.DefaultParser, Usage: "form of tool calls: " + strings.Join(c.registries.Agents.Parsers(), ", ")},
 			&cli.StringFlag{Name: "template-date", Usage: "`YYYY-MM-DD` that a chat template which asks for the day is told, or today; default is what the model was trained with, where its folder records it, else today"},

@@ -65,7 +65,7 @@ func TestBFloat16RunResumesBitForBit(t *testing.T) {
 	require.True(t, bytes.Equal(weights, same))
 }
 
-// An engine that reads its matrices in bfloat16 samples from another distribution than the trainer's: the gap is in the
+// An engine that computes in bfloat16 samples from another distribution than the trainer's: the gap is in the
 // metrics, a correction weighs it, and the job learns.
 func TestBFloat16EngineIsCorrectedFor(t *testing.T) {
 	needTorch(t)

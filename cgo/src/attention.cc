@@ -143,7 +143,8 @@ void values_as_engine(float* o_BE, const float* p_BA, const float* v, const Shap
     if (width < kPanel) std::fill_n(panel, A * kPanel, 0.0f);
     float* to = panel;
     for (const Run& r : runs) {
-      for (int64_t t = r.start; t < r.start + r.length; t++, to += kPanel) std::copy_n(v + t * stride + first, width, to);
+      for (int64_t t = r.start; t < r.start + r.length; t++, to += kPanel)
+        std::copy_n(v + t * stride + first, width, to);
     }
     panel_piece(sums(o_BE + first, s.E, width), p_BA, A, B, panel, A);
   }
@@ -211,8 +212,8 @@ void backward_block(const Shape& s, const Block& b, int64_t kv, const Backward& 
     float *prob = p_BA + row * A, *d = s_BA + row * A;
     kernel::exp_minus(prob, seen, p.lse[b.row(i) * s.H + kv * s.G + g]);
     std::fill(prob + seen, prob + A, 0.0f);
-    const float delta =
-        static_cast<float>(kernel::dot(o_BE + row * s.E, p.out.data + b.row(i) * p.out.stride + q_column + g * s.E, s.E));
+    const float delta = static_cast<float>(
+        kernel::dot(o_BE + row * s.E, p.out.data + b.row(i) * p.out.stride + q_column + g * s.E, s.E));
     kernel::softmax_backward(d, prob, seen, delta);
     std::fill(d + seen, d + A, 0.0f);
   }
@@ -314,7 +315,8 @@ void attention_kernels(const af_model& m, const Plan& plan, const at::Tensor& q,
     at::AutoDispatchBelowAutograd guard;
     Scratch scratch;
     for (int64_t unit = begin; unit < end; unit++) {
-      for (const Block& b : parts[unit / s.K]) forward_block(s, b, unit % s.K, queries, all, o, l, as_engine(m), scratch);
+      for (const Block& b : parts[unit / s.K])
+        forward_block(s, b, unit % s.K, queries, all, o, l, as_engine(m), scratch);
     }
   });
 }
@@ -334,8 +336,13 @@ void backward_kernels(const af_model& m, const Plan& plan, const at::Tensor& q, 
   const int64_t P = static_cast<int64_t>(parts.size());
   at::Tensor sums = m.scratch({P, s.K, 2, s.keys, s.E}).zero_();  // d_k and d_v of each part
   float* sum = sums.mutable_data_ptr<float>();
-  const Backward pointers{Columns(q),  Columns(keys),         Columns(out), Columns(d_out), lse.const_data_ptr<float>(),
-                          d_q.mutable_data_ptr<float>(), d_q.stride(0)};
+  const Backward pointers{Columns(q),
+                          Columns(keys),
+                          Columns(out),
+                          Columns(d_out),
+                          lse.const_data_ptr<float>(),
+                          d_q.mutable_data_ptr<float>(),
+                          d_q.stride(0)};
   at::parallel_for(0, P * s.K, 1, [&](int64_t begin, int64_t end) {
     at::AutoDispatchBelowAutograd guard;
     Scratch scratch;

@@ -5,9 +5,10 @@
 // products, attention, sampling) sums in an order that depends on the row alone, so its result is the same bits
 // whatever the other rows are.
 //
-// Keys, values and rows lie in float32. In bfloat16 the matrices are packed in it, and what an operation makes is rounded
-// to it where the trainer's forward in bfloat16 rounds (forward.cc): embeddings, norms, products with their bias, RoPE,
-// attention, SwiGLU and the residual stream, but not the logits. The two give the same bits up to the logits.
+// Keys, values and rows lie in float32. In bfloat16 the matrices are packed in it, and what an operation makes is
+// rounded to it where the trainer's forward in bfloat16 rounds (forward.cc): embeddings, norms, products with their
+// bias, RoPE, attention, SwiGLU and the residual stream, but not the logits. The two give the same bits up to the
+// logits on a CPU, without adapters and where one process computes a layer.
 //
 // Layout of a block, for each layer and key/value head: keys [E, block_size], values [block_size, E].
 #include <ATen/Parallel.h>
@@ -315,9 +316,8 @@ class Step {
       for (int64_t unit = begin; unit < end; unit++) {
         const int64_t k = unit / R, r = unit % R;
         float* to = attn + (r * H + k * G) * E;
-        attend(to, qkv + r * width + k * G * E, G,
-               {keys + k * size, values + k * size, K * size, B, E}, s.block_table + s.sequence[r] * s.max_blocks,
-               s.positions[r] + 1, scratch.data());
+        attend(to, qkv + r * width + k * G * E, G, {keys + k * size, values + k * size, K * size, B, E},
+               s.block_table + s.sequence[r] * s.max_blocks, s.positions[r] + 1, scratch.data());
         settle(to, G * E);
       }
     });

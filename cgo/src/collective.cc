@@ -4,11 +4,11 @@
 //   Watch   (watch.h) says who is late, gone or failed.
 //   c10d    Gloo for CPU tensors, NCCL for CUDA ones. Its own deadlines are set far away, because all they could say is
 //           that somebody is late.
-//   Ranks   starts an operation, and looks at it and at the Watch until it is done or the deadline passes. What is still
-//           running when it gives up is leaked with the memory it writes to: the process is about to end.
+//   Ranks   starts an operation, and looks at it and at the Watch until it is done or the deadline passes. What
+//           still runs when it gives up is leaked with the memory it writes to: the process is about to end.
 //
-// Gloo's reduce-scatter is an all-reduce and a copy, which moves twice the bytes. Ours is an all-to-all: every rank sends
-// each other one its terms of that one's piece, and adds up what it gets, in the order of the ranks.
+// Gloo's reduce-scatter is an all-reduce and a copy, which moves twice the bytes. Ours is an all-to-all: every rank
+// sends each other one its terms of that one's piece, and adds up what it gets, in the order of the ranks.
 #include "collective.h"
 
 #include <c10/util/Logging.h>
@@ -131,9 +131,7 @@ class Meter {
   }
 
  private:
-  static double seconds(Clock::time_point since) {
-    return std::chrono::duration<double>(Clock::now() - since).count();
-  }
+  static double seconds(Clock::time_point since) { return std::chrono::duration<double>(Clock::now() - since).count(); }
   std::mutex mutex_;
   Traffic total_;
   int64_t going_ = 0;
@@ -222,7 +220,8 @@ class Ranks : public Group {
   // Some work of the backends, and what is left to do when it is through.
   class Operation : public Pending {
    public:
-    Operation(Ranks& ranks, std::vector<c10::intrusive_ptr<c10d::Work>> works, std::function<void()> then = [] {})
+    Operation(
+        Ranks& ranks, std::vector<c10::intrusive_ptr<c10d::Work>> works, std::function<void()> then = [] {})
         : ranks_(ranks), place_(ranks.place_), works_(std::move(works)), then_(std::move(then)) {
       for (const auto& work : works_) {
         ranks_.meter_->begin();
@@ -254,13 +253,12 @@ class Ranks : public Group {
     c10d::AllToAllOptions o;
     o.timeout = kNever;
     at::Tensor out = all.view(-1), in = terms.view(-1);
-    return std::make_unique<Operation>(
-        *this, std::vector{gloo_->alltoall_base(out, in, take, give, o)},
-        [all, sum = bucket.narrow(0, own.begin, own.length)] {
-          at::Tensor total = all[0];
-          for (int64_t r = 1; r < all.size(0); r++) total.add_(all[r]);
-          sum.copy_(total);
-        });
+    return std::make_unique<Operation>(*this, std::vector{gloo_->alltoall_base(out, in, take, give, o)},
+                                       [all, sum = bucket.narrow(0, own.begin, own.length)] {
+                                         at::Tensor total = all[0];
+                                         for (int64_t r = 1; r < all.size(0); r++) total.add_(all[r]);
+                                         sum.copy_(total);
+                                       });
   }
 
   std::unique_ptr<Pending> gloo_gather(const at::Tensor& bucket) {
@@ -535,11 +533,13 @@ af_error* af_group_all_reduce(af_group* g, float* data, int64_t n) {
 }
 
 af_error* af_group_reduce_scatter(af_group* g, float* data, int64_t n) {
-  return af::guard([&] { af::on_floats(data, n, [&](const at::Tensor& t) { g->group->start_reduce_scatter(t)->wait(); }); });
+  return af::guard(
+      [&] { af::on_floats(data, n, [&](const at::Tensor& t) { g->group->start_reduce_scatter(t)->wait(); }); });
 }
 
 af_error* af_group_all_gather(af_group* g, float* data, int64_t n) {
-  return af::guard([&] { af::on_floats(data, n, [&](const at::Tensor& t) { g->group->start_all_gather(t)->wait(); }); });
+  return af::guard(
+      [&] { af::on_floats(data, n, [&](const at::Tensor& t) { g->group->start_all_gather(t)->wait(); }); });
 }
 
 void af_group_traffic(const af_group* g, af_traffic* out) {

@@ -6,8 +6,8 @@
 
 namespace af {
 
-// What rank owns of a bucket of n elements: an equal chunk each, a multiple of 16; the last rank has the rest too, which is
-// shorter than 16 * world elements.
+// What rank owns of a bucket of n elements: an equal chunk each, a multiple of 16; the last rank has the rest too,
+// which is shorter than 16 * world elements.
 inline Range piece_of(int64_t n, int64_t rank, int64_t world) {
   const int64_t chunk = n / world / 16 * 16, begin = rank * chunk;
   return {begin, rank + 1 == world ? n - begin : chunk};
@@ -27,7 +27,8 @@ struct Shards {
   }
 };
 
-// An operation that goes on while its caller computes. It must not outlive its group; destroyed before wait it still ends.
+// An operation that goes on while its caller computes. It must not outlive its group; destroyed before wait it still
+// ends.
 class Pending {
  public:
   virtual ~Pending() = default;
@@ -53,8 +54,8 @@ class Group {
   // t, contiguous, on any device, becomes root's. patient: as long as root's process is alive there is no deadline.
   virtual void broadcast(const at::Tensor& t, int root, bool patient = false) = 0;
   virtual void all_reduce(const at::Tensor& flat) = 0;
-  // bucket [n], contiguous: each rank's own piece becomes the sum over all ranks, the others are undefined. On the CPU the
-  // terms are added in the order of the ranks. Nobody may write to bucket before wait.
+  // bucket [n], contiguous: each rank's own piece becomes the sum over all ranks, the others are undefined. On the CPU
+  // the terms are added in the order of the ranks. Nobody may write to bucket before wait.
   virtual std::unique_ptr<Pending> start_reduce_scatter(const at::Tensor& bucket) = 0;
   // bucket [n], contiguous: every rank's own piece goes to all.
   virtual std::unique_ptr<Pending> start_all_gather(const at::Tensor& bucket) = 0;

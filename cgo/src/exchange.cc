@@ -5,8 +5,8 @@
 namespace af {
 namespace {
 
-// Sums that go on at once. Each has a buffer as large as its part where the backend needs one, so that they are few; two
-// keep the network busy while the next layer computes.
+// Sums that go on at once. Each has a buffer as large as its part where the backend needs one, so that they are few;
+// two keep the network busy while the next layer computes.
 constexpr size_t kSums = 2;
 
 }  // namespace
@@ -23,7 +23,8 @@ bool Exchange::idle() const {
 
 void Exchange::check_sums() const {
   if (next_ + 1 < static_cast<int64_t>(shards_.buckets.size()))
-    throw InputError("the gradients of this step are on their way to the other ranks; take the step or drop them first");
+    throw InputError(
+        "the gradients of this step are on their way to the other ranks; take the step or drop them first");
 }
 
 void Exchange::begin_backward() {

@@ -2,9 +2,9 @@
 // while it computes: the sums of gradients while the step's last backward goes on, the new parameters while the next
 // forward does.
 //
-// Every rank starts the same operations in the same order, whatever it computes. So a rank that has nothing to compute, or
-// whose backward fails, calls send before it next speaks to the others; and the gathers start within the optimizer's step,
-// not when a forward comes, which some ranks may have none of.
+// Every rank starts the same operations in the same order, whatever it computes. So a rank that has nothing to compute,
+// or whose backward fails, calls send before it next speaks to the others; and the gathers start within the optimizer's
+// step, not when a forward comes, which some ranks may have none of.
 #pragma once
 #include <deque>
 
@@ -18,7 +18,7 @@ class Exchange {
   Group& group() { return *group_; }
   const Shards& shards() const { return shards_; }
   std::vector<Range> own() const { return shards_.of(group_->rank()); }  // [parts] this rank's piece of each
-  bool idle() const;  // nothing is under way
+  bool idle() const;                                                     // nothing is under way
 
   // ---- gradients; the parts go from the last to the first, as a backward has them ----
   void expect() { expected_ = true; }  // the next backward adds the last gradients before the optimizer's step
@@ -44,9 +44,9 @@ class Exchange {
   const std::shared_ptr<Group> group_;
   const Shards shards_;
   bool expected_ = false, sending_ = false;
-  int64_t next_;                                    // the part whose sum starts next, -1 after the last
-  std::deque<std::unique_ptr<Pending>> sums_;       // that have begun, oldest first
-  std::vector<std::unique_ptr<Pending>> gathers_;   // [parts] that nobody has waited for
+  int64_t next_;                                   // the part whose sum starts next, -1 after the last
+  std::deque<std::unique_ptr<Pending>> sums_;      // that have begun, oldest first
+  std::vector<std::unique_ptr<Pending>> gathers_;  // [parts] that nobody has waited for
 };
 
 // Waits until the model's parameters are whole on this rank; InputError where they are spread over the ranks.

@@ -233,16 +233,16 @@ void layer_backward(const af_model& m, const LayerShare& l, const LayerShare& g,
                     l.input_norm_D, s.rstd_O);
 }
 
-// The rows of a batch, equal ones once: leaves of a tree, and sequences of a group that are alike up to a token, ask for
-// the same prediction. The head computes each once, and sums its gradients, in the order of the batch.
+// The rows of a batch, equal ones once: leaves of a tree, and sequences of a group that are alike up to a token, ask
+// for the same prediction. The head computes each once, and sums its gradients, in the order of the batch.
 class DistinctRows {
  public:
   DistinctRows() = default;
   DistinctRows(const af_model& m, const af_batch& b) {
     std::unordered_map<uint64_t, int64_t> seen;
     for (int64_t i = 0; i < b.num_rows; i++) {
-      const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(b.row_token[i])) << 32 |
-                           static_cast<uint32_t>(b.row_target[i]);
+      const uint64_t key =
+          static_cast<uint64_t>(static_cast<uint32_t>(b.row_token[i])) << 32 | static_cast<uint32_t>(b.row_target[i]);
       const auto [at, first] = seen.try_emplace(key, static_cast<int64_t>(token_.size()));
       index_.push_back(at->second);
       if (!first) continue;

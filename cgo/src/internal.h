@@ -128,15 +128,15 @@ struct Parameters {
   at::Tensor frozen;                     // the base model's buffer where it is not trained
   at::Tensor embed_VD, norm_D, head_VD;  // head_VD is embed_VD when tied
   std::vector<Layer> layers;
-  std::vector<LayerAdapters> adapters;                  // empty without an adapter
-  at::Tensor value_weight_1D, value_bias_1;             // undefined without a value head
-  std::vector<std::string> names;                       // Hugging Face names of the base model, in file order
-  std::vector<std::string> trained;                     // names of what lies in flat, in its order
+  std::vector<LayerAdapters> adapters;       // empty without an adapter
+  at::Tensor value_weight_1D, value_bias_1;  // undefined without a value head
+  std::vector<std::string> names;            // Hugging Face names of the base model, in file order
+  std::vector<std::string> trained;          // names of what lies in flat, in its order
   std::vector<Range> parts;  // of flat, in its order: see part_* below; each begins and ends on a cache line
   std::unordered_map<std::string, at::Tensor> by_name;  // views of both
 };
-// The parts of a flat buffer by what a forward reads at once: the embeddings, each layer, the last norm with a head of its
-// own, the value head. With an adapter a layer's part is its adapters; a part may be empty.
+// The parts of a flat buffer by what a forward reads at once: the embeddings, each layer, the last norm with a head of
+// its own, the value head. With an adapter a layer's part is its adapters; a part may be empty.
 constexpr int64_t part_embed = 0;
 constexpr int64_t part_layer(int64_t layer) { return layer + 1; }
 constexpr int64_t part_head(int64_t layers) { return layers + 1; }

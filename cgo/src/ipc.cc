@@ -27,8 +27,8 @@ std::unique_ptr<CudaDriver> load(const std::string& path) {
   return d;
 }
 
-// The driver's calls use the context that is current on their OS thread, and each may come on another one. libtorch makes
-// the device's context current with the first tensor that a thread makes there.
+// The driver's calls use the context that is current on their OS thread, and each may come on another one. libtorch
+// makes the device's context current with the first tensor that a thread makes there.
 void make_current(at::Device device) {
   if (!device.is_cpu()) at::zeros({1}, at::TensorOptions(at::kFloat).device(device));
 }

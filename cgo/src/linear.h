@@ -1,5 +1,6 @@
 // Matrix products of few or a few hundred rows x, with the matrix packed in panels: y = x W^T. The engine packs its
-// weights once per update. The trainer takes the same products for a forward in bfloat16, so that both get the same bits.
+// weights once per update. The trainer takes the same products for a forward in bfloat16, so that both get the same
+// bits.
 #pragma once
 #include "internal.h"
 #include "panel.h"

@@ -108,7 +108,8 @@ namespace {
 
 // Lays the parameters out anew, with the values that they had; new ones are zero.
 void extend(af_model& m, const Layout& layout) {
-  if (m.spread) throw InputError("the parameters are spread over the ranks already; add it before the optimizer is made");
+  if (m.spread)
+    throw InputError("the parameters are spread over the ranks already; add it before the optimizer is made");
   if (m.exchange) m.exchange->settle();
   m.exchange = nullptr;  // it knows the old parts
   Parameters old = m;
@@ -255,7 +256,8 @@ af_error* af_model_get_merged(af_model* m, const char* name, float* out, int64_t
 
 af_error* af_model_get_gradient(af_model* m, const char* name, float* out, int64_t n) {
   return af::guard([&] {
-    if (m->held_gradient.defined()) throw af::InputError("the gradient lies in host memory: restore the optimizer first");
+    if (m->held_gradient.defined())
+      throw af::InputError("the gradient lies in host memory: restore the optimizer first");
     const at::Tensor& value = m->find(*m, name);
     const auto found = m->grad.by_name.find(name);  // none before a backward, none of what is frozen
     af::read_floats(found != m->grad.by_name.end() ? found->second : at::zeros(value.sizes()), name, out, n);
@@ -292,7 +294,8 @@ af_error* af_model_set_dtype(af_model* m, int dtype) {
     if (dtype != AF_F32 && dtype != AF_BF16)
       throw af::InputError("a model computes in F32 or BF16, not in dtype " + std::to_string(dtype));
     if (m->spread && af::scalar_type(dtype) != m->dtype)
-      throw af::InputError("the parameters are spread over the ranks already; set the dtype before the optimizer is made");
+      throw af::InputError(
+          "the parameters are spread over the ranks already; set the dtype before the optimizer is made");
     m->dtype = af::scalar_type(dtype);
     m->choose_path();
     m->version++;  // what was computed in the other type has no backward any more

@@ -107,9 +107,9 @@ void step_range(const af_optimizer& o, const at::Tensor& params, const at::Tenso
   });
 }
 
-// Steps params and gradients, a piece of this rank's whose moments begin at at. The moments come to the device in chunks where
-// they lie in host memory. The copies and the step are queued one behind the other, so that the next chunk may use the same
-// two buffers.
+// Steps params and gradients, a piece of this rank's whose moments begin at at. The moments come to the device in
+// chunks where they lie in host memory. The copies and the step are queued one behind the other, so that the next chunk
+// may use the same two buffers.
 void step_moments(const af_optimizer& o, const at::Tensor& params, const at::Tensor& gradients, int64_t at,
                   const StepNumbers& n) {
   const int64_t length = params.numel();
@@ -148,7 +148,8 @@ void step(af_optimizer& o, double lr, double gradient_scale) {
   n.lr = lr;
   if (!use_kernels(model)) {
     n.count = at::full({}, t, at::TensorOptions(model.device).dtype(at::kFloat));
-    if (gradient_scale != 1) n.grad_scale = at::full({}, 1 / gradient_scale, at::TensorOptions(model.device).dtype(at::kFloat));
+    if (gradient_scale != 1)
+      n.grad_scale = at::full({}, 1 / gradient_scale, at::TensorOptions(model.device).dtype(at::kFloat));
   }
   int64_t at = 0;
   for (size_t i = 0; i < o.own.size(); i++) {
@@ -316,7 +317,8 @@ af_error* af_optimizer_step(af_optimizer* o, double lr, double max_norm, double*
     af_model& m = *o->model;
     if (o->trained != m.trained)
       throw af::InputError("the optimizer was made before a value head or an adapter was added; make it afterwards");
-    if (o->released || m.held_gradient.defined()) throw af::InputError("the optimizer's memory was released; restore it first");
+    if (o->released || m.held_gradient.defined())
+      throw af::InputError("the optimizer's memory was released; restore it first");
     if (!m.grad.flat.defined()) m.grad = m.zeros();
     *norm = af::global_norm(*o);
     if (!std::isfinite(*norm)) {

@@ -170,8 +170,10 @@ bool takes_pairs() {
   static const bool takes = [] {
     if (!dot::available()) return false;
     if (dot_agrees()) return true;
-    std::fputs("agentfly: products of bfloat16 by this processor's VDPBF16PS are wrong; AVX-512 multiplies widened numbers instead\n",
-               stderr);
+    std::fputs(
+        "agentfly: products of bfloat16 by this processor's VDPBF16PS are wrong; AVX-512 multiplies widened numbers "
+        "instead\n",
+        stderr);
     return false;
   }();
   return takes;
@@ -249,7 +251,8 @@ void apply(const Loop& loop, const W* w, int64_t K, const Output& out, const X* 
                           i == 0 && out.bias != nullptr ? out.bias + p * kPanel : nullptr,
                           out.add || i > 0,
                           out.rounded && i + 1 == pieces};
-          any_panel_piece(to, x + first * ldx + piece.from, ldx, rows, w + p * size + piece.from * kPanel, piece.length);
+          any_panel_piece(to, x + first * ldx + piece.from, ldx, rows, w + p * size + piece.from * kPanel,
+                          piece.length);
         }
       }
     });
@@ -279,8 +282,7 @@ void apply_panels(const Loop& loop, const float* w, int64_t K, const Output& out
 void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& out, const float* x, int64_t ldx,
                   int64_t M) {
 #ifdef AF_X86
-  if (takes_pairs())
-    return apply(loop, w, K, out, narrowed(loop, x, ldx, M, K).get(), padded<bfloat16>(K), M);
+  if (takes_pairs()) return apply(loop, w, K, out, narrowed(loop, x, ldx, M, K).get(), padded<bfloat16>(K), M);
 #endif
   apply(loop, w, K, out, x, ldx, M);
 }

@@ -1,11 +1,11 @@
-// Matrices packed in panels of 16 columns, and their products: what linear.h and the trainer's attention in bfloat16 are
-// made of. No libtorch here.
+// Matrices packed in panels of 16 columns, and their products: what linear.h and the trainer's attention in bfloat16
+// are made of. No libtorch here.
 //
 // Each sum is one chain of fused multiply-adds that depends on its row and column alone, the same on every processor
 // with AVX2. In bfloat16 it goes by pairs of inner elements, the second of a pair before the first, as the instruction
 // VDPBF16PS adds them (Intel's Software Developer's Manual, volume 2). Where the processor has it the product is that
-// instruction; elsewhere it is two fused multiply-adds of the widened numbers. The bits are the same but where a factor, a
-// product or a sum is subnormal, which the instruction takes for zero.
+// instruction; elsewhere it is two fused multiply-adds of the widened numbers. The bits are the same but where a
+// factor, a product or a sum is subnormal, which the instruction takes for zero.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -45,8 +45,8 @@ void pack_panels(const Loop& loop, float* to, const float* from, int64_t N, int6
 void pack_panels(const Loop& loop, bfloat16* to, const float* from, int64_t N, int64_t K, int64_t stride);
 void pack_panels(const Loop& loop, bfloat16* to, const bfloat16* from, int64_t N, int64_t K, int64_t stride);
 
-// y [M, width = N] = x [M, K] w, w the panels: a chain for each piece of K, the pieces added in order. With w in bfloat16
-// x must hold numbers of bfloat16.
+// y [M, width = N] = x [M, K] w, w the panels: a chain for each piece of K, the pieces added in order. With w in
+// bfloat16 x must hold numbers of bfloat16.
 void apply_panels(const Loop& loop, const float* w, int64_t K, const Output& out, const float* x, int64_t ldx,
                   int64_t M);
 void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& out, const float* x, int64_t ldx,

@@ -1,4 +1,4 @@
-// Rows against one piece of one panel. linear.cc includes this once for each instruction set, inside a namespace that
+// Rows against one piece of one panel. panel.cc includes this once for each instruction set, inside a namespace that
 // says what Sixteen is and how many rows make a tile. All of them make the same chain of fused multiply-adds for an
 // element of the result, and so the same bits.
 
@@ -40,7 +40,8 @@ inline Sixteen finished(Sixteen v, const Output& out, const float* y) {
   return out.rounded ? to_half(v) : v;
 }
 
-// rows x 16 sums over length inner elements, an even number where x is bfloat16; burst lines at next are fetched for every four that are read.
+// rows x 16 sums over length inner elements, an even number where x is bfloat16; burst lines at next are fetched for
+// every four that are read.
 template <int rows, class X, class W>
 inline void tile(const Output& out, const X* x, int64_t ldx, const W* w, int64_t length, const char* next,
                  int64_t burst) {
@@ -54,7 +55,7 @@ inline void tile(const Output& out, const X* x, int64_t ldx, const W* w, int64_t
     }
     add_line(sum, x + k, ldx, w + k * kPanel);
   }
-  if constexpr (kPerLine<W> > 1 && std::is_same_v<X, float>) {
+  if constexpr (1 < kPerLine<W> && std::is_same_v<X, float>) {
     if (k < length) add_first(sum, x + k, ldx, w + k * kPanel);
   }
 #pragma GCC unroll 16
@@ -75,8 +76,8 @@ inline void tile(const Output& out, const X* x, int64_t ldx, const W* w, int64_t
 
 // A tile of n rows, 1 to rows.
 template <int rows, class X, class W>
-inline void tile_of(int64_t n, const Output& out, const X* x, int64_t ldx, const W* w, int64_t length,
-                    const char* next, int64_t burst) {
+inline void tile_of(int64_t n, const Output& out, const X* x, int64_t ldx, const W* w, int64_t length, const char* next,
+                    int64_t burst) {
   if constexpr (rows > 1) {
     if (n < rows) return tile_of<rows - 1>(n, out, x, ldx, w, length, next, burst);
   }

@@ -94,9 +94,7 @@ bool has_mkl_half(const at::Tensor& b) {
 #endif
 }
 
-bool use_mkl_half(const at::Tensor& y, const at::Tensor& b) {
-  return y.scalar_type() == at::kFloat && has_mkl_half(b);
-}
+bool use_mkl_half(const at::Tensor& y, const at::Tensor& b) { return y.scalar_type() == at::kFloat && has_mkl_half(b); }
 
 // A matrix as MKL takes it, with the tensor that keeps its numbers.
 struct Operand {

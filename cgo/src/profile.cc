@@ -79,8 +79,7 @@ af_error* af_trace_start(int device) {
   return af::guard([&] {
     namespace profiler = torch::profiler::impl;
     af::check_device(device);
-    if (profiler::profilerEnabled())
-      throw af::InputError("a trace is running already; stop it first");
+    if (profiler::profilerEnabled()) throw af::InputError("a trace is running already; stop it first");
     std::set<profiler::ActivityType> activities{profiler::ActivityType::CPU};
     if (device >= 0) activities.insert(profiler::ActivityType::CUDA);
     const profiler::ProfilerConfig config(profiler::ProfilerState::KINETO);

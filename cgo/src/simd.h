@@ -1,6 +1,7 @@
 // Kernels for AVX2 with FMA, for AVX-512 and for its instructions for bfloat16, picked at run time on x86: functions
-// between AF_TARGET_AVX2 (AF_TARGET_AVX512, AF_TARGET_AVX512BF16) and AF_TARGET_END may use its intrinsics. Everywhere else, and for the tests, there is a plain
-// version of each. No -march flag: a build runs on any machine of the architecture.
+// between AF_TARGET_AVX2 (AF_TARGET_AVX512, AF_TARGET_AVX512BF16) and AF_TARGET_END may use its intrinsics. Everywhere
+// else, and for the tests, there is a plain version of each. No -march flag: a build runs on any machine of the
+// architecture.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -11,8 +12,7 @@
 #include <cstring>
 #define AF_TARGET_AVX2 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma\")")
 #define AF_TARGET_AVX512 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma,avx512f\")")
-#define AF_TARGET_AVX512BF16 \
-  _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma,avx512f,avx512bf16\")")
+#define AF_TARGET_AVX512BF16 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma,avx512f,avx512bf16\")")
 #define AF_TARGET_END _Pragma("GCC pop_options")
 namespace af {
 inline bool has_avx2() {

@@ -27,7 +27,7 @@ struct Segment {
   int64_t start, length;
   std::vector<Run> ancestors;  // from the root down, adjacent runs joined
   int64_t before = 0;          // tokens in ancestors
-  int64_t row = 0;             // of its first token among those that this process computes: start, where it computes all
+  int64_t row = 0;  // of its first token among those that this process computes: start, where it computes all
 };
 
 // The segments as the sequences of one attention call of variable lengths: see varlen.cc.
@@ -68,9 +68,10 @@ at::Tensor to_device(const af_model& m, const std::vector<int64_t>& values);  //
 
 // Whether operations run on kernels.h.
 inline bool use_kernels(const af_model& m) { return m.path == Path::kKernels; }
-// Whether a forward has the bits of the local engine's. In bfloat16 it must: now and then a rounding makes of a
-// difference in the last bit of a sum one of a 256th, and thirty layers later the two are a third as far apart as either
-// is from float32.
+// Whether a forward without adapters has the bits of the local engine's, whose layers no other rank shares. In bfloat16
+// it must: now and then a rounding makes of a
+// difference in the last bit of a sum one of a 256th, and thirty layers later the two are a third as far apart as
+// either is from float32.
 inline bool as_engine(const af_model& m) { return use_kernels(m) && m.dtype == at::kBFloat16; }
 // Whether attention is one call of variable lengths.
 inline bool use_varlen(const af_model& m) { return m.path == Path::kVarlen || m.path == Path::kFlash; }

@@ -36,7 +36,7 @@ type Options struct {
 	MaxSequences int     // most sequences in a step; 0: 64
 	StepTokens   int     // most tokens computed in a step, at least MaxSequences; 0: the greater of 512 and MaxSequences
 	Threads      int     // of libtorch's operations; 0: its default, one per CPU
-	BFloat16     bool    // compute in bfloat16: half the memory traffic, the logprobs of a trainer in bfloat16
+	BFloat16     bool    // compute in bfloat16: half the memory traffic, the logprobs of a trainer in bfloat16 on a CPU without adapters
 	Version      int32   // policy version of the weights that the model has now
 	Decoder      Decoder // nil: requests with stop strings are refused
 }

@@ -100,7 +100,7 @@ var foreign = map[string]string{
 	"vllm_mode":                    "here it is engine.kind: vllm, with urls or serve",
 	"gpu_memory_utilization":       "here it is an argument of vLLM: engine.serve: {args: [--gpu-memory-utilization, \"0.5\"]}",
 	"tensor_parallel_size":         "here it is an argument of vLLM: engine.serve: {args: [--tensor-parallel-size, \"2\"]}",
-	"tensor_model_parallel_size":   "here it is an argument of vLLM: engine.serve: {args: [--tensor-parallel-size, \"2\"]}",
+	"tensor_model_parallel_size":   "here it is trainer.tensor_parallel, and of vLLM an argument: engine.serve: {args: [--tensor-parallel-size, \"2\"]}",
 	"reward_funcs":                 "here it is rewards",
 	"reward_function":              "here it is rewards",
 	"reward_fn":                    "here it is rewards",

@@ -24,10 +24,10 @@ func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
 		recorded       bool
 		notes, lenient bool
 	}{
-		{"", "2", false, false, false},
-		{"2", "2", true, false, false},
-		{"", "1 2", true, true, true},
-		{"1 2", "1 2", true, false, true},
+		{"", "3", false, false, false},
+		{"3", "3", true, false, false},
+		{"", "1 3", true, true, true},
+		{"1 3", "1 3", true, false, true},
 	} {
 		db, err := store.Open(path)
 		require.NoError(t, err)

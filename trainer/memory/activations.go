@@ -11,7 +11,7 @@ type shape struct {
 	keys                   int64 // tokens whose keys attention reads: T, or those of all ranks that compute the micro-batch together
 	longest, threads       int64
 	bytes                  int64 // of an activation
-	normed, biased, cuda   bool  // q and k are normed; a bias on a projection
+	normed, cuda           bool  // q and k are normed
 	largest                int64 // elements of the largest matrix of a layer, or the head
 }
 
@@ -21,7 +21,7 @@ func newShape(s Setting, c *modelfile.Config, half bool) shape {
 		T: tokens, O: dealt(tokens, ranks), ranks: ranks, keys: int64(s.Tokens), D: int64(c.HiddenSize),
 		F: int64(c.IntermediateSize) / ranks, H: int64(c.NumHeads) / ranks, K: max(int64(c.NumKVHeads)/ranks, 1), E: int64(c.HeadDim),
 		V: int64(c.VocabSize), L: int64(c.NumLayers), longest: int64(min(s.Longest, s.Tokens)), threads: int64(max(s.Threads, 1)), bytes: float,
-		normed: c.QKNorm, biased: c.QKVBias || c.OBias || c.MLPBias, cuda: s.CUDA,
+		normed: c.QKNorm, cuda: s.CUDA,
 	}
 	if half {
 		a.bytes = 2
@@ -103,10 +103,16 @@ func (a shape) tile() int64 {
 // products is what the operations of a layer make on their way.
 func (a shape) products() int64 {
 	if !a.cuda {
-		if a.bytes != float && a.biased { // rounded once, behind the bias
-			return a.T * max(a.qkv(), 2*a.F) * float
+		if a.bytes == float {
+			return 0
 		}
-		return 0
+		// The engine's product of a projection: its rows widened and narrowed again, its sums, the matrix in panels.
+		most := int64(0)
+		for _, p := range [][2]int64{{a.D, a.qkv()}, {a.H * a.E, a.D}, {a.D, 2 * a.F}, {a.F, a.D}} {
+			in, out := p[0], p[1]
+			most = max(most, a.T*(in*(float+a.bytes)+out*float)+(in+1)*(out+15)*a.bytes)
+		}
+		return most
 	}
 	n := max(6*a.T*a.F, 4*a.O*a.D) * float // SwiGLU's and the norms' float32
 	if a.bytes != float {

@@ -369,10 +369,11 @@ func (b *builder) engine() {
 		n := count(c)
 		add(Part{Name: "engine: copy", Bytes: float * n, Exact: true, How: digits(n) + " parameters × 4 (float32), beside the device's"})
 	}
-	elements, bytes := packed(c), int64(float)
+	bytes, pair := int64(float), int64(1)
 	if e.BFloat16 {
-		bytes = 2
+		bytes, pair = 2, 2
 	}
+	elements := packed(c, pair)
 	add(Part{Name: "engine: matrices", Bytes: bytes * elements, Exact: true, How: fmt.Sprintf("%s elements of packed matrices × %d", digits(elements), bytes)})
 	each := 2 * float * int64(c.NumLayers) * int64(c.NumKVHeads) * int64(c.HeadDim)
 	tokens := int64(e.CacheTokens)
@@ -386,11 +387,12 @@ func (b *builder) engine() {
 	}
 }
 
-// packed is how many elements the engine's matrices have: every projection and the head, in panels of 16 rows.
-func packed(c *modelfile.Config) (n int64) {
+// packed is how many elements the engine's matrices have: every projection and the head, in panels of 16 rows whose columns lie in
+// groups of pair.
+func packed(c *modelfile.Config, pair int64) (n int64) {
 	for _, p := range policy.Parameters(c) {
 		if len(p.Shape) == 2 && (strings.Contains(p.Name, "_proj.") || strings.HasPrefix(p.Name, "lm_head") || strings.Contains(p.Name, "embed_tokens") && c.TieWordEmbeddings) {
-			n += (p.Shape[0] + 15) / 16 * 16 * p.Shape[1]
+			n += (p.Shape[0] + 15) / 16 * 16 * ((p.Shape[1] + pair - 1) / pair * pair)
 		}
 	}
 	return n

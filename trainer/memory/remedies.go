@@ -65,7 +65,7 @@ func Remedies(s Setting, place string) (out []Remedy) {
 			c.Engine = &less
 		})
 		if !e.BFloat16 {
-			try("engine.dtype=bfloat16", "it samples from rounded matrices", func(c *Setting) {
+			try("engine.dtype=bfloat16", "it samples in bfloat16", func(c *Setting) {
 				half := *e
 				half.BFloat16 = true
 				c.Engine = &half
