@@ -37,14 +37,6 @@ func benchCaches(b *testing.B, run func(b *testing.B, m *Model, bfloat16 bool)) 
 	b.Run("bf16", func(b *testing.B) { run(b, m, true) })
 }
 
-func benchCache(b *testing.B, m *Model, blocks int, bfloat16 bool) *Cache {
-	b.Helper()
-	k, err := NewCache(m, CacheConfig{Blocks: blocks, BlockSize: 16, BFloat16: bfloat16})
-	require.NoError(b, err)
-	b.Cleanup(func() { k.Close() })
-	return k
-}
-
 // BenchmarkDecode is a step of sequences that all have the same 272 tokens and 28 of their own behind them.
 func BenchmarkDecode(b *testing.B) { benchCaches(b, decodeStep) }
 
@@ -53,7 +45,7 @@ func decodeStep(b *testing.B, m *Model, bfloat16 bool) {
 	const shared, own = 17, 3 // blocks of 16
 	for _, n := range []int{1, 8, 32, 36, 64} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			k := benchCache(b, m, shared+own*n, bfloat16)
+			k := newCacheOf(b, m, CacheConfig{Blocks: shared + own*n, BlockSize: 16, BFloat16: bfloat16})
 			s := &Step{MaxBlocks: shared + own}
 			ids := make([]int32, 300)
 			for i := range n {
@@ -89,7 +81,7 @@ func prefillStep(b *testing.B, m *Model, bfloat16 bool) {
 	c := m.Config()
 	for _, n := range []int{100, 512, 1024} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			k := benchCache(b, m, 64, bfloat16)
+			k := newCacheOf(b, m, CacheConfig{Blocks: 64, BlockSize: 16, BFloat16: bfloat16})
 			s := &Step{MaxBlocks: 64}
 			var blocks []int32
 			for j := range 64 {

@@ -58,7 +58,12 @@ func randomize(t testing.TB, m *Model, seed uint64) {
 
 func newCache(t testing.TB, m *Model, blocks, size int) *Cache {
 	t.Helper()
-	k, err := NewCache(m, CacheConfig{Blocks: blocks, BlockSize: size})
+	return newCacheOf(t, m, CacheConfig{Blocks: blocks, BlockSize: size})
+}
+
+func newCacheOf(t testing.TB, m *Model, c CacheConfig) *Cache {
+	t.Helper()
+	k, err := NewCache(m, c)
 	require.NoError(t, err)
 	t.Cleanup(func() { k.Close() })
 	return k
@@ -133,12 +138,7 @@ func TestCacheIsBatchInvariant(t *testing.T) {
 }
 
 func batchInvariant(t *testing.T, half bool) {
-	newCache := func(t *testing.T, m *Model) *Cache {
-		k, err := NewCache(m, CacheConfig{Blocks: 64, BlockSize: blockSize, BFloat16: half})
-		require.NoError(t, err)
-		t.Cleanup(func() { k.Close() })
-		return k
-	}
+	config := CacheConfig{Blocks: 64, BlockSize: blockSize, BFloat16: half}
 	c := tinyConfig(2)
 	c.HiddenSize, c.IntermediateSize = 432, 400 // two pieces of the inner dimension, work for more than one thread
 	m := tinyModel(t, c, 1)
@@ -148,7 +148,7 @@ func batchInvariant(t *testing.T, half bool) {
 	blocks := []int32{0, 1, 2, 3, 4}
 	sample := Output{Temperature: 0.7, TopP: 0.9, TopK: 20, MinP: 0.01, Seed: 5, Counter: 3}
 	alone := func() float32 {
-		k := newCache(t, m)
+		k := newCacheOf(t, m, config)
 		s := &Step{MaxBlocks: len(blocks)}
 		sample.Row = add(s, ids, 0, blocks)
 		s.Outputs = []Output{sample}
@@ -162,7 +162,7 @@ func batchInvariant(t *testing.T, half bool) {
 	require.Equal(t, want, alone(), "one thread")
 	SetThreads(runtime.NumCPU())
 	for trial := range 20 {
-		k := newCache(t, m)
+		k := newCacheOf(t, m, config)
 		for from := 0; from < tokens; {
 			to := min(tokens, from+1+r.IntN(12))
 			s := &Step{MaxBlocks: len(blocks)}
@@ -369,9 +369,7 @@ func TestCacheEqualsForwardInBFloat16(t *testing.T) {
 		t.Helper()
 		exact := scores(t, m, ids, 1)
 		require.NoError(t, m.SetDType(BF16))
-		k, err := NewCache(m, CacheConfig{Blocks: (len(ids)+40)/blockSize + 1, BlockSize: blockSize, BFloat16: true})
-		require.NoError(t, err)
-		defer k.Close()
+		k := newCacheOf(t, m, CacheConfig{Blocks: (len(ids)+40)/blockSize + 1, BlockSize: blockSize, BFloat16: true})
 		all, got := sampled(t, k, ids, 40, 1, len(ids)/3)
 		_, again := sampled(t, k, ids, 40)
 		require.Equal(t, got, again, "in pieces and whole")

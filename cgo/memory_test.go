@@ -3,6 +3,7 @@
 package cgo
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -14,21 +15,25 @@ import (
 	"github.com/wangkuiyi/gotorch"
 )
 
-// peakMiB is the most memory that the process held since the last resetPeak.
+// peakKiB is the most memory that the process held since it began, or the last resetPeak.
+func peakKiB() (kib int, err error) {
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	_, after, ok := strings.Cut(string(data), "VmHWM:")
+	if !ok {
+		return 0, errors.New("no VmHWM in /proc/self/status")
+	}
+	_, err = fmt.Sscan(after, &kib)
+	return kib, err
+}
+
 func peakMiB(t *testing.T) int {
 	t.Helper()
-	data, err := os.ReadFile("/proc/self/status")
+	kib, err := peakKiB()
 	require.NoError(t, err)
-	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			var kib int
-			_, err := fmt.Sscan(rest, &kib)
-			require.NoError(t, err)
-			return kib / 1024
-		}
-	}
-	require.Fail(t, "no VmHWM in /proc/self/status")
-	return 0
+	return kib / 1024
 }
 
 func resetPeak(t *testing.T) {

@@ -135,19 +135,21 @@ Plan make_plan(const af_model& m, const af_batch& b, const Neighbours& ranks) {
 
   // As transformers: angle = position * inv_freq in float32, then cosine and sine times the attention factor.
   const int64_t half = m.config.head_dim / 2;
-  at::Tensor angle = at::empty({p.T, half}, at::kFloat);
-  float* a = angle.mutable_data_ptr<float>();
-  for (int64_t t = 0; t < p.T; t++) {
-    for (int64_t i = 0; i < half; i++) a[t * half + i] = static_cast<float>(positions[t]) * m.config.inv_freq[i];
-  }
-  p.cos_T = at::cos(angle).mul_(m.config.attention_factor);
-  p.sin_T = at::sin(angle).mul_(m.config.attention_factor);
   if (as_engine(m)) {  // libtorch's differ from the engine's in the last bit
+    p.cos_T = at::empty({p.T, half}, at::kFloat), p.sin_T = at::empty({p.T, half}, at::kFloat);
     float *cos = p.cos_T.mutable_data_ptr<float>(), *sin = p.sin_T.mutable_data_ptr<float>();
     for (int64_t t = 0; t < p.T; t++) {
       kernel::rotation(cos + t * half, sin + t * half, static_cast<float>(positions[t]), m.config.inv_freq, half,
                        static_cast<float>(m.config.attention_factor));
     }
+  } else {
+    const at::Tensor angle = at::empty({p.T, half}, at::kFloat);
+    float* a = angle.mutable_data_ptr<float>();
+    for (int64_t t = 0; t < p.T; t++) {
+      for (int64_t i = 0; i < half; i++) a[t * half + i] = static_cast<float>(positions[t]) * m.config.inv_freq[i];
+    }
+    p.cos_T = at::cos(angle).mul_(m.config.attention_factor);
+    p.sin_T = at::sin(angle).mul_(m.config.attention_factor);
   }
   if (!m.device.is_cpu()) p.cos_T = to_device(m, p.cos_T), p.sin_T = to_device(m, p.sin_T);
   if (use_varlen(m)) p.varlen = make_varlen(m, p);
