@@ -4,11 +4,13 @@ package cgo
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -123,6 +125,54 @@ func TestStagingHandle(t *testing.T) {
 	require.ErrorContains(t, err, "the CUDA driver cannot be loaded")
 	require.NoError(t, m.Close())
 	require.Equal(t, live, LiveHandles())
+}
+
+// opensHandle prints the SHA-256 of so many bytes behind a handle of CUDA: argument 1 in hex, argument 2 their number. It calls the
+// driver, so that it needs no package.
+const opensHandle = `
+import ctypes, hashlib, sys
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 64)]
+cuda = ctypes.CDLL("libcuda.so.1")
+def call(name, *arguments):
+    result = getattr(cuda, name)(*arguments)
+    if result != 0: sys.exit(f"{name}: {result}")
+device, context, pointer, n = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64(), int(sys.argv[2])
+call("cuInit", 0)
+call("cuDeviceGet", ctypes.byref(device), 0)
+call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+call("cuCtxSetCurrent", context)
+call("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), Handle.from_buffer_copy(bytes.fromhex(sys.argv[1])), 1)
+copy = ctypes.create_string_buffer(n)
+call("cuMemcpyDtoH_v2", copy, pointer, ctypes.c_size_t(n))
+call("cuIpcCloseMemHandle", pointer)
+print(hashlib.sha256(copy.raw).hexdigest())
+`
+
+// On a device another process opens the handle and reads what was packed.
+func TestStagingOnCUDA(t *testing.T) {
+	cuda(t)
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is missing, which opens the handle in another process")
+	}
+	m, _ := tiny(t)
+	require.Equal(t, "cuda", testDevice())
+	p := m.Parameters()[0]
+	s, err := NewStaging(m, StagingConfig{Bytes: 4 * p.Elements(), IPC: true})
+	require.NoError(t, err)
+	defer s.Close()
+	handle, err := s.Handle()
+	require.NoError(t, err)
+	for _, dtype := range []DType{F32, BF16} {
+		n, err := s.Pack([]string{p.Name}, dtype)
+		require.NoError(t, err)
+		packed := make([]byte, n)
+		require.NoError(t, s.Read(packed))
+		out, err := exec.Command(python, "-c", opensHandle, fmt.Sprintf("%x", handle), strconv.FormatInt(int64(n), 10)).CombinedOutput()
+		require.NoError(t, err, string(out))
+		require.Equal(t, fmt.Sprintf("%x\n", sha256.Sum256(packed)), string(out))
+	}
 }
 
 // A buffer goes over NCCL from where it lies: the scripted library sees one broadcast of it, and the other rank gets its bytes.

@@ -14,6 +14,7 @@
 # BUDGET=SECONDS  540             of a stage: a part gets what is left at most, and what does not fit is "not run"
 # CACHE=DIR       /tmp/agentfly-gpu-check  unpacked bundle, compiled objects, runs
 # LIBTORCH=DIR    python3's       another libtorch
+# AT_ONCE=N       half of the CPUs  tests of stage 2 at a time
 # MAIN_SECONDS    480             of the main job in stage 5
 # QUICK=1         fewer steps and repetitions, smaller sizes
 #
@@ -24,7 +25,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 stage=${1:-} bundle=${2:-}
 case $stage in
 1 | 2 | 3 | 4 | 5 | all) ;;
-*) sed -n '5,18p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
+*) sed -n '5,19p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
 esac
 out=${OUT:-gpu-check}
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
@@ -53,6 +54,7 @@ rows=$logs/rows.md
 : >"$rows"
 gpu='no NVIDIA driver' version=unknown commit=unknown
 QUICK=${QUICK:-0}
+begun=0 collected=0 # tests that run beside each other
 export QUICK
 
 # table: what is known so far, and the logs in one archive; a log of more than 2 MB keeps its end
@@ -67,10 +69,11 @@ table() {
     fi
   } >"$logs/table.new"
   cp "$logs/table.new" "$out/stage-$stage.md.new" && mv "$out/stage-$stage.md.new" "$out/stage-$stage.md"
-  find "$logs" -type f -size +2000k | while read -r long; do
+  test "$begun" -gt "$collected" || find "$logs" -type f -size +2000k | while read -r long; do
     tail -c 2000000 "$long" >"$long.end" && mv "$long.end" "$long"
   done
-  tar -C "$cache" -czf "$out/stage-$stage.tar.gz.new" "logs-$stage" && mv "$out/stage-$stage.tar.gz.new" "$out/stage-$stage.tar.gz"
+  tar -C "$cache" -czf "$out/stage-$stage.tar.gz.new" "logs-$stage" 2>/dev/null
+  test $? -gt 1 || mv "$out/stage-$stage.tar.gz.new" "$out/stage-$stage.tar.gz" # 1: a log grew meanwhile
 }
 # row CHECK RESULT DETAIL: a bar would begin a column, a line end a row
 row() {
@@ -283,25 +286,49 @@ tests() {
   elif ! grep -q '^ *--- SKIP' "$log"; then
     row "$name" FAILED "no test of $package is named $pattern"
   fi
-  awk -f "$src/scripts/skipped.awk" "$log" | sed -n 's/^  [A-Za-z0-9_]*\.go:[0-9]*: //p' | sort -u >"$logs/skips"
-  while read -r line; do row "$name" skipped "$line"; done <"$logs/skips"
+  awk -f "$src/scripts/skipped.awk" "$log" | sed -n 's/^  [A-Za-z0-9_]*\.go:[0-9]*: //p' | sort -u >"$log.skips"
+  while read -r line; do row "$name" skipped "$line"; done <"$log.skips"
+  rm -f "$log.skips"
+}
+# beside NAME PACKAGE PATTERN [SECONDS]: tests, next to at most at_once - 1 others; rows come in the order of the calls
+beside() {
+  test $((begun - collected)) -lt "$at_once" || collect
+  begun=$((begun + 1))
+  (
+    row() { printf '%s\t%s\t%s\n' "$1" "$2" "$3" >>"$logs/beside-$begun.rows"; }
+    tests "$@"
+  ) &
+  echo $! >"$logs/beside-$begun.process"
+}
+collect() { # the oldest
+  collected=$((collected + 1))
+  wait "$(cat "$logs/beside-$collected.process")"
+  tab=$(printf '\t')
+  while IFS=$tab read -r check result detail; do row "$check" "$result" "$detail"; done <"$logs/beside-$collected.rows"
+  rm -f "$logs/beside-$collected".*
 }
 stage_2() {
   library
-  tests 'goldens: scores' cgo '^TestGoldenScores$'
-  tests 'goldens: gradients' cgo '^TestGoldenGradients$'
-  tests 'goldens: ten optimizer steps' cgo '^TestGoldenTenSteps$'
-  tests 'CUDA against the CPU kernels' cgo '^TestCUDAAgreesWithTheCPU$'
-  tests 'flash attention on forests' cgo '^TestFlashOnCUDA$'
-  tests 'shared prefixes' cgo 'Tree|Forest|Prefix'
-  tests 'bfloat16 as close to float32 as transformers and PEFT' cgo '^TestHalfPrecision'
-  tests 'losses on CUDA tensors' cgo '^TestCUDATensors$'
-  tests 'memory and optimizer' cgo '^Test(ReleaseKeepsTheBits|ReleasedOptimizer|OffloadKeepsTheBits|FusedAdamW)$'
-  tests 'the trainer' trainer 'Gradient|Step|Resume|Bandit|Update|Flat|Failing|NonFinite' 180
-  tests 'NCCL: broadcasts of weights' cgo '^TestNCCLOnCUDA$' 90
-  tests 'ranks over Gloo: collectives and shards' cgo '^Test(Collectives|ShardedSteps|Rank[A-Z].*)$' 180
-  tests 'ranks over Gloo: gradients and steps' trainer '^TestRanks(Give|Take)' 180
-  tests 'real weights (SmolLM2) against transformers' policy '^TestSmolLM2Logprobs$'
+  at_once=${AT_ONCE:-$(($(nproc) / 2))}
+  test "$at_once" -ge 1 || at_once=1
+  export OMP_NUM_THREADS=$((($(nproc) + at_once - 1) / at_once))
+  beside 'goldens: scores' cgo '^TestGoldenScores$'
+  beside 'goldens: gradients' cgo '^TestGoldenGradients$'
+  beside 'goldens: ten optimizer steps' cgo '^TestGoldenTenSteps$'
+  beside 'CUDA against the CPU kernels' cgo '^TestCUDAAgreesWithTheCPU$'
+  beside 'flash attention on forests' cgo '^TestFlashOnCUDA$'
+  beside 'shared prefixes' cgo 'Tree|Forest|Prefix'
+  beside 'bfloat16 as close to float32 as transformers and PEFT' cgo '^TestHalfPrecision'
+  beside 'losses on CUDA tensors' cgo '^TestCUDATensors$'
+  beside 'memory and optimizer' cgo '^Test(ReleaseKeepsTheBits|ReleasedOptimizer|OffloadKeepsTheBits|FusedAdamW)$'
+  beside 'the trainer' trainer 'Gradient|Step|Resume|Bandit|Update|Flat|Failing|NonFinite' 180
+  beside 'NCCL: broadcasts of weights' cgo '^TestNCCLOnCUDA$' 90
+  beside 'CUDA IPC: another process reads packed weights' cgo '^TestStagingOnCUDA$' 90
+  beside 'ranks over Gloo: collectives and shards' cgo '^Test(Collectives|ShardedSteps|Rank[A-Z].*)$' 180
+  beside 'ranks over Gloo: gradients and steps' trainer '^TestRanks(Give|Take)' 180
+  beside 'real weights (SmolLM2) against transformers' policy '^TestSmolLM2Logprobs$'
+  while test "$collected" -lt "$begun"; do collect; done
+  unset OMP_NUM_THREADS
 }
 
 # ---- training steps ----
