@@ -395,8 +395,13 @@ func TestCacheEqualsForwardInBFloat16(t *testing.T) {
 	}
 }
 
-// A forest of prefixes gives every sequence the bits, up to the logits', that it has alone.
+// A forest of prefixes gives every sequence the bits, up to the logits', that it has alone. CUDA's products and attention have
+// kernels by the size of a batch, which add in other orders: there the two are as far apart as roundings take them.
 func TestTreeEqualsSequencesInBFloat16(t *testing.T) {
+	bound := 2e-5
+	if testDevice() != "cpu" {
+		bound = 3e-2
+	}
 	for _, name := range []string{"smollm", "mistral", "qwen3", "llama_biases"} {
 		g := loadGolden(t, name)
 		m := g.model(t)
@@ -407,7 +412,7 @@ func TestTreeEqualsSequencesInBFloat16(t *testing.T) {
 		for _, l := range f.leaves {
 			alone, _, err := m.Logprobs(l.sequence)
 			require.NoError(t, err)
-			require.LessOrEqual(t, worst(t, pick(logprobs, l.rows), alone), 2e-5, name)
+			require.LessOrEqual(t, worst(t, pick(logprobs, l.rows), alone), bound, name)
 		}
 	}
 }

@@ -52,11 +52,16 @@ type operation struct {
 
 func (o operation) run(t *testing.T, dtype DType, shift int) []matrix {
 	t.Helper()
+	return o.runOn(t, -1, dtype, shift)
+}
+
+func (o operation) runOn(t *testing.T, device int, dtype DType, shift int) []matrix {
+	t.Helper()
 	out := make([]matrix, len(o.matrices))
 	for i, m := range o.matrices {
 		out[i] = matrix{m.rows, m.columns, slices.Clone(m.data)}
 	}
-	require.NoError(t, operate(o.name, dtype, shift, o.heads, o.number, out...))
+	require.NoError(t, operate(o.name, device, dtype, shift, o.heads, o.number, out...))
 	return out
 }
 
@@ -106,6 +111,17 @@ func headOperation(r *rand.Rand, rows, vocab int, temperature float64) operation
 	return o
 }
 
+// stepOperation is AdamW's third step over n numbers; in bfloat16 the parameters are rounded into a buffer of their own.
+func stepOperation(r *rand.Rand, n int, gradientScale float64) operation {
+	o := operation{"adamw", 3, gradientScale, []string{"af_adamw"}, []matrix{
+		randomMatrix(r, 1, n), randomMatrix(r, 1, n), randomMatrix(r, 1, n), randomMatrix(r, 1, n), randomMatrix(r, 1, n),
+	}, []int{0, 1, 2, 3}}
+	for i, v := range o.matrices[3].data {
+		o.matrices[3].data[i] = v * v
+	}
+	return o
+}
+
 // agree holds what kernels gave against the expressions: float32 to bound of the largest number, bfloat16 to one step of its own
 // in each element and in few of them.
 func agree(t *testing.T, got, want []float32, half bool, bound float64) {
@@ -136,11 +152,9 @@ func agree(t *testing.T, got, want []float32, half bool, bound float64) {
 	}
 }
 
-// Every kernel gives what the ATen expression beside it gives, in both types, for rows that are made of whole vectors and for rows
-// that are not, at addresses that begin a vector and at others; and the same bits whatever the order of its threads.
-func TestKernelsEqualExpressions(t *testing.T) {
+// everyOperation has each of them in several sizes: rows of whole vectors and others.
+func everyOperation() (operations []operation) {
 	r := rand.New(rand.NewPCG(3, 9))
-	var operations []operation
 	for _, s := range [][3]int{{3, 1, 64}, {1, 1, 8}, {2, 3, 16}, {5, 2, 10}, {4, 1, 2}, {2, 1, 2200}, {1030, 1, 4}, {3, 5, 64}} {
 		operations = append(operations, rowOperations(r, s[0], s[1], s[2])...)
 	}
@@ -150,6 +164,16 @@ func TestKernelsEqualExpressions(t *testing.T) {
 	}{{3, 8, 1}, {2, 31, 0.7}, {2, 12000, 1.3}, {3, 5003, 1}, {5, 40, 1}} {
 		operations = append(operations, headOperation(r, s.rows, s.vocab, s.temperature))
 	}
+	for _, n := range []int{8, 4096, 5003, 7} {
+		operations = append(operations, stepOperation(r, n, 1), stepOperation(r, n, 0.37))
+	}
+	return operations
+}
+
+// Every kernel gives what the ATen expression beside it gives, in both types, for rows that are made of whole vectors and for rows
+// that are not, at addresses that begin a vector and at others; and the same bits whatever the order of its threads.
+func TestKernelsEqualExpressions(t *testing.T) {
+	operations := everyOperation()
 	seen := map[string]bool{}
 	for _, o := range operations {
 		for dtype, suffix := range map[DType]string{F32: "_fp32", BF16: "_bf16"} {
@@ -170,7 +194,7 @@ func TestKernelsEqualExpressions(t *testing.T) {
 						agree(t, got[i].data, want[i].data, dtype == BF16 && !slices.Contains(o.exact, i), bound)
 					}
 					for _, k := range o.kernels {
-						if k != "af_head_forward" && k != "af_sum_parts" {
+						if k != "af_head_forward" && k != "af_sum_parts" && k != "af_adamw" {
 							k += suffix
 						}
 						require.True(t, slices.ContainsFunc(launched(t, log), func(l string) bool { return strings.HasPrefix(l, k+" ") }), k)
@@ -188,7 +212,32 @@ func TestKernelsEqualExpressions(t *testing.T) {
 		}
 	}
 	if len(operations) > 0 && os.Getenv("AGENTFLY_NATIVE") != "" {
-		require.Len(t, seen, 14, "kernels that ran")
+		require.Len(t, seen, 15, "kernels that ran")
+	}
+}
+
+// The same on a device, whose exponentials and square roots are its own: kernels against expressions, and the same bits twice.
+func TestKernelsOnCUDA(t *testing.T) {
+	cuda(t)
+	for _, o := range everyOperation() {
+		for _, dtype := range []DType{F32, BF16} {
+			for _, shift := range []int{0, 1} {
+				t.Run(fmt.Sprintf("%s/%dx%d/%d/%d", o.name, o.matrices[0].rows, o.matrices[0].columns, dtype, shift), func(t *testing.T) {
+					t.Setenv("AGENTFLY_CUDA_KERNELS", "0")
+					want := o.runOn(t, 0, dtype, shift)
+					t.Setenv("AGENTFLY_CUDA_KERNELS", "")
+					got, again := o.runOn(t, 0, dtype, shift), o.runOn(t, 0, dtype, shift)
+					for i := range got {
+						bound := 1e-5
+						if o.name == "head" && i >= 8 && dtype == BF16 {
+							bound = 4e-3
+						}
+						agree(t, got[i].data, want[i].data, dtype == BF16 && !slices.Contains(o.exact, i), bound)
+						require.Equal(t, bits(got[i].data), bits(again[i].data), "buffer %d", i)
+					}
+				})
+			}
+		}
 	}
 }
 
@@ -230,19 +279,21 @@ func TestKernelLaunches(t *testing.T) {
 		o.run(t, BF16, 0)
 	}
 	headOperation(r, 300, 40, 1).run(t, BF16, 0)
+	stepOperation(r, 4097, 1).run(t, BF16, 0)
 	require.Equal(t, []string{
 		"af_rms_norm_bf16 3x2 256 0", "af_rms_norm_bf16 3x2 256 0",
 		"af_rms_norm_backward_bf16 3x1 256 8800", "af_sum_parts 9x1 256 0",
 		"af_swiglu_bf16 3x2 256 0", "af_swiglu_backward_bf16 3x2 256 0",
 		"af_rope_bf16 3x3 128 0", "af_rope_bf16 3x3 128 0",
 		"af_head_forward 300x1 512 0", "af_head_backward_bf16 300x1 512 0",
+		"af_adamw 3x1 256 0",
 	}, launched(t, log))
 }
 
 // What can go wrong between the library and the driver is one line that says what to do.
 func TestKernelFaults(t *testing.T) {
 	o := rowOperations(rand.New(rand.NewPCG(6, 9)), 2, 1, 16)[2]
-	run := func(t *testing.T) error { t.Helper(); return operate(o.name, BF16, 0, 1, 0, o.matrices...) }
+	run := func(t *testing.T) error { t.Helper(); return operate(o.name, -1, BF16, 0, 1, 0, o.matrices...) }
 	for fault, want := range map[string]string{
 		"launch": "cuLaunchKernel: CUDA_ERROR_LAUNCH_FAILED",
 		"lacks":  "af_rope_bf16, which the library's kernels lack; build it anew (scripts/build_native.sh): CUDA_ERROR_NOT_FOUND",
@@ -390,5 +441,59 @@ func TestScriptedCUDAHalfForest(t *testing.T) {
 		t.Setenv("SCRIPTED_CUDA_ORDER", order)
 		_, again := run(t, BF16, pathFlash)
 		require.Equal(t, gradient, again, order)
+	}
+}
+
+// The optimizer's kernel rounds the parameters that it changes: a forward behind steps has the bits of a model that is given the
+// same parameters, also where a caller changed one in between, and where the moments come in chunks.
+func TestScriptedCUDARoundsAsItSteps(t *testing.T) {
+	g := loadGolden(t, "qwen2_tied")
+	b := plain(g.IDs, g.Temperature)
+	made := func(t *testing.T) *Model {
+		m := g.model(t)
+		require.NoError(t, m.SetDType(BF16))
+		require.NoError(t, setPath(m, devicePath(g.Config)))
+		return m
+	}
+	for _, offload := range []int64{0, 1000} {
+		t.Run(fmt.Sprint(offload), func(t *testing.T) {
+			log := scripted(t, "libcuda.so.1")
+			m := made(t)
+			config := DefaultAdamW()
+			config.Offload = offload
+			o, err := NewOptimizer(m, config, nil)
+			require.NoError(t, err)
+			defer o.Close()
+			before, _, err := m.Logprobs(b)
+			require.NoError(t, err)
+			for step := range 3 {
+				if step == 1 {
+					p := m.Parameters()[1]
+					v, err := m.Parameter(p.Name)
+					require.NoError(t, err)
+					for i := range v {
+						v[i] *= 1.5
+					}
+					require.NoError(t, m.SetParameter(p.Name, F32, bytesOf(v), p.Shape))
+				}
+				waveLoss(t, m, b, ForwardOptions{})
+				_, err := o.Step(1e-2, 1)
+				require.NoError(t, err)
+				got, _, err := m.Logprobs(b)
+				require.NoError(t, err)
+				twin := made(t)
+				for _, p := range m.Parameters() {
+					v, err := m.Parameter(p.Name)
+					require.NoError(t, err)
+					require.NoError(t, twin.SetParameter(p.Name, F32, bytesOf(v), p.Shape))
+				}
+				want, _, err := twin.Logprobs(b)
+				require.NoError(t, err)
+				require.Equal(t, bits(want), bits(got), "step %d", step)
+				require.NotEqual(t, bits(before), bits(got))
+				before = got
+			}
+			require.Contains(t, strings.Join(launched(t, log), "\n"), "af_adamw ")
+		})
 	}
 }

@@ -78,9 +78,9 @@ type matrix struct {
 	data          []float32
 }
 
-// operate runs an operation of the training path as devices other than the CPU do, on matrices, which hold its results afterwards.
-// Which there are for each operation says src/cuda/operations.cc.
-func operate(operation string, dtype DType, shift, heads int, number float64, matrices ...matrix) error {
+// operate runs an operation of the training path as devices other than the CPU do, on matrices, which hold its results afterwards:
+// on CUDA device number device, or with -1 on the CPU. Which there are for each operation says src/cuda/operations.cc.
+func operate(operation string, device int, dtype DType, shift, heads int, number float64, matrices ...matrix) error {
 	name := C.CString(operation)
 	defer C.free(unsafe.Pointer(name))
 	var pin runtime.Pinner
@@ -92,7 +92,7 @@ func operate(operation string, dtype DType, shift, heads int, number float64, ma
 		sizes = append(sizes, C.int64_t(m.rows), C.int64_t(m.columns))
 	}
 	pin.Pin(&buffers[0])
-	return toError(operation, C.af_cuda_operation(name, C.int(dtype), &buffers[0], &sizes[0], C.int(len(matrices)), C.int64_t(shift), C.int64_t(heads), C.double(number)))
+	return toError(operation, C.af_cuda_operation(name, C.int(device), C.int(dtype), &buffers[0], &sizes[0], C.int(len(matrices)), C.int64_t(shift), C.int64_t(heads), C.double(number)))
 }
 
 // countOnDevice writes to file how often a forward and backward over b calls each operator of a scripted device, and the bytes and

@@ -44,10 +44,10 @@ type kernelTime struct {
 
 // trace is what libtorch's profiler saw of a step.
 type trace struct {
-	Kernels, Copies            int     // on the device; memory that is set counts as copied
-	Operators                  int     // calls of libtorch's, with those that operators make
-	KernelSeconds, CopySeconds float64 // on the device, added up
-	Busiest                    []kernelTime
+	Kernels, Copies            int          // on the device; memory that is set counts as copied
+	Operators                  int          // calls of libtorch's, with those that operators make
+	KernelSeconds, CopySeconds float64      // on the device, added up
+	Busiest                    []kernelTime // with "idle before NAME": pauses of the device of more than 10 µs, by the kernel that ended them
 }
 
 // startTrace begins one; device is "cpu", "cuda" or "cuda:N". The goroutine stays on its OS thread until stopTrace.

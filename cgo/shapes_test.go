@@ -210,7 +210,8 @@ func (s *measured) step() (loss float64, forward, backward time.Duration, err er
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	if _, err := s.model.Parameter(s.model.Trained()[0].Name); err != nil { // waits for the optimizer's last kernel
+	least := slices.MinFunc(s.model.Trained(), func(a, b ParameterInfo) int { return cmp.Compare(a.Elements(), b.Elements()) })
+	if _, err := s.model.Parameter(least.Name); err != nil { // waits for the optimizer's last kernel, and copies little
 		return 0, 0, 0, err
 	}
 	return float64(value), middle.Sub(start), time.Since(middle), nil

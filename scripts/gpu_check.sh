@@ -15,6 +15,7 @@
 # CACHE=DIR       /tmp/agentfly-gpu-check  unpacked bundle, compiled objects, runs
 # LIBTORCH=DIR    python3's       another libtorch
 # AT_ONCE=N       half of the CPUs  tests of stage 2 at a time
+# ONLY=PATTERN    of the parts whose names match it (grep -E)
 # MAIN_SECONDS    480             of the main job in stage 5
 # QUICK=1         fewer steps and repetitions, smaller sizes
 #
@@ -25,7 +26,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 stage=${1:-} bundle=${2:-}
 case $stage in
 1 | 2 | 3 | 4 | 5 | all) ;;
-*) sed -n '5,19p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
+*) sed -n '5,20p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
 esac
 out=${OUT:-gpu-check}
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
@@ -101,12 +102,14 @@ time_left() {
   row "$1" 'not run' "the $budget s of the stage are used up"
   return 1
 }
+wanted() { test -z "${ONLY:-}" || printf '%s\n' "$1" | grep -Eq -- "$ONLY"; }
 # part NAME SECONDS COMMAND...: runs it for so long at most, with its log in $log and its exit status in $code. It fails,
 # with a row, where nothing is left of the stage's time or the part used up its own. It sets most, whole, left and name too.
 part() {
   name=$1 most=$2 whole=$2
   shift 2
   log=$(log_of "$name") code=0
+  wanted "$name" || { : >"$log" && return 1; }
   time_left "$name" || return 1
   test "$most" -le "$left" || most=$left
   timeout -k 5 "$most" "$@" >"$log" 2>&1 || code=$?
@@ -169,6 +172,11 @@ fi
 probes() { # probes SECONDS [NAME...]: a row for each line that the program prints, as soon as it is there
   most=$1
   shift
+  for name in "$@"; do # those that are wanted, behind the others
+    ! wanted "$name" || set -- "$@" "$name"
+    shift
+  done
+  test $# -gt 0 || return 0
   time_left probes || return 0
   test "$most" -le "$left" || most=$left
   tab=$(printf '\t')
@@ -272,11 +280,11 @@ count_passed() {
       print n + 0
     }' "$1"
 }
-# tests NAME PACKAGE PATTERN [SECONDS]: one row; a skipped test is a row of its own with its reason
+# tests NAME PACKAGE PATTERN [SECONDS [WITHOUT]]: one row; a skipped test is a row of its own with its reason
 tests() {
   name=$1 package=$2 pattern=$3
   # shellcheck disable=SC2016 # the inner shell's own
-  part "$name" "${4:-120}" sh -c 'cd "$1" && exec "$2" -test.v -test.run "$3"' sh "$src/$package" "$bundle/bin/$package.test" "$pattern" || return 0
+  part "$name" "${4:-120}" sh -c 'cd "$1" && exec "$2" -test.v -test.run "$3" -test.skip "$4"' sh "$src/$package" "$bundle/bin/$package.test" "$pattern" "${5:-^$}" || return 0
   passed=$(count_passed "$log") failed=$(grep -c '^--- FAIL' "$log")
   worst=$(sed -n 's/.*worst[a-z ]*:* *//p' "$log" | grep -oE '[0-9.]+e[-+][0-9]+' | sort -g | tail -n 1)
   if test "$code" -ne 0; then
@@ -290,8 +298,9 @@ tests() {
   while read -r line; do row "$name" skipped "$line"; done <"$log.skips"
   rm -f "$log.skips"
 }
-# beside NAME PACKAGE PATTERN [SECONDS]: tests, next to at most at_once - 1 others; rows come in the order of the calls
+# beside NAME PACKAGE PATTERN [SECONDS [WITHOUT]]: tests, next to at most at_once - 1 others; rows come in the order of the calls
 beside() {
+  wanted "$1" || return 0
   test $((begun - collected)) -lt "$at_once" || collect
   begun=$((begun + 1))
   (
@@ -321,7 +330,7 @@ stage_2() {
   beside 'bfloat16 as close to float32 as transformers and PEFT' cgo '^TestHalfPrecision'
   beside 'losses on CUDA tensors' cgo '^TestCUDATensors$'
   beside 'memory and optimizer' cgo '^Test(ReleaseKeepsTheBits|ReleasedOptimizer|OffloadKeepsTheBits|FusedAdamW)$'
-  beside 'the trainer' trainer 'Gradient|Step|Resume|Bandit|Update|Flat|Failing|NonFinite' 180
+  beside 'the trainer' trainer 'Gradient|Step|Resume|Bandit|Update|Flat|Failing|NonFinite' 180 '^TestRanks'
   beside 'NCCL: broadcasts of weights' cgo '^TestNCCLOnCUDA$' 90
   beside 'CUDA IPC: another process reads packed weights' cgo '^TestStagingOnCUDA$' 90
   beside 'ranks over Gloo: collectives and shards' cgo '^Test(Collectives|ShardedSteps|Rank[A-Z].*)$' 180
@@ -383,6 +392,10 @@ stage_3() {
       fi
     done
   done
+  for setup in '1.5B 16x1024' '3B 16x1024'; do # as many tokens again behind one step of the optimizer
+    name="training step, $(echo "$setup" | sed 's/ /, /'), bf16"
+    ! has_device "$name" || measure "$name" 80 "$setup bf16" "$attention"
+  done
   has_device 'transformers' || return 0
   peer 0.5B 8x1024
   peer 0.5B $forest
@@ -408,7 +421,7 @@ sanitizer() { # sanitizer TOOL: memcheck or racecheck
   has_tool "$name" compute-sanitizer || return 0
   # shellcheck disable=SC2016 # the inner shell's own
   part "$name" 100 sh -c 'cd "$1" && shift && exec "$@"' sh "$src/cgo" "$tool" --tool "$1" --error-exitcode 9 --print-limit 20 \
-    "$bundle/bin/cgo.test" -test.v -test.run "$own_kernels|^TestCUDATensors\$" || return 0
+    "$bundle/bin/cgo.test" -test.v -test.run "^Test(CUDATensors|GoldenTenSteps|HalfPrecisionRepeats)\$" || return 0
   summary=$(grep -m1 -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | sed 's/^=* *//')
   if grep -q 'Device not supported' "$log"; then
     row "$name" skipped 'the device is not supported here (a sandbox without debugging)'
@@ -439,10 +452,10 @@ stage_4() {
   sanitizer memcheck
   sanitizer racecheck
   counters
-  for setup in '7B 8x1024 bf16 checkpoint steps=2' '7B 1x2048 bf16 checkpoint steps=2' '7B 8x1024 bf16 checkpoint adapter=16 steps=3' '7B 1x2048 bf16 checkpoint adapter=16 steps=2'; do
+  for setup in '7B 8x1024 bf16 checkpoint steps=2' '7B 1x2048 bf16 checkpoint steps=2' '7B 8x1024 bf16 adapter=16 steps=3' '7B 8x1024 bf16 checkpoint adapter=16 steps=3' '7B 1x2048 bf16 checkpoint adapter=16 steps=2'; do
     name="training step, ${setup% steps=*}"
     has_device "$name" || continue
-    case "$setup:${fits:-}" in *adapter*:*lora* | *2048*:*full*) continue ;; esac
+    case "$setup:${fits:-}" in *adapter*:*lora* | *2048\ bf16\ checkpoint\ steps*:*full*) continue ;; esac
     if measure "$name" 150 "$setup"; then
       case $setup in *adapter*) fits="${fits:-} lora" ;; *) fits="${fits:-} full" ;; esac
     fi

@@ -187,6 +187,10 @@ struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   void choose_path();
   // The parameters in that type: the model itself, or a rounded copy that is made anew after a change.
   const af::Parameters& weights();
+  // The rounded copy of flat, for whoever changes flat and rounds it by the way: it says took_rounded() once the
+  // version is that of the change. Undefined where forwards read flat, and before the first forward.
+  at::Tensor rounded_flat() const;
+  void took_rounded() { rounded_version_ = version; }
   // The view called name in which (parameters, gradients or moments); InputError when the model has none of that name.
   const at::Tensor& find(const af::Parameters& which, const char* name) const;
   // Zeros laid out as what is trained.

@@ -82,6 +82,12 @@ void af_model::choose_path() {
   path = device.is_cpu() ? af::Path::kKernels : flash ? af::Path::kFlash : af::Path::kSegments;
 }
 
+at::Tensor af_model::rounded_flat() const {
+  const bool there = dtype != at::kFloat && !spread && rounded_.trained == trained && rounded_.flat.defined() &&
+                     rounded_.flat.scalar_type() == dtype;
+  return there ? rounded_.flat : at::Tensor();
+}
+
 const af::Parameters& af_model::weights() {
   if (dtype == at::kFloat) return *this;
   const bool fresh = !spread && (rounded_.trained != trained || rounded_.flat.scalar_type() != dtype);

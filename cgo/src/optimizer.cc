@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "adamw.h"
 #include "exchange.h"
 #include "kernels.h"
 #include "master.h"
@@ -33,7 +34,7 @@ namespace {
 
 constexpr int64_t kChunk = 1 << 16;  // elements summed at once, so that the norm has one order of additions
 
-constexpr int64_t kNormChunk = 1 << 24;  // the same of ATen's norms, which sum in float32
+constexpr int64_t kNormChunk = 1 << 26;  // the same of ATen's norms, which sum in float32
 
 // ATen's norms of chunks need no copy of what they read. Where a square leaves the range of float32, a chunk at a time
 // is read again as float64.
@@ -78,44 +79,21 @@ double global_norm(const af_optimizer& o) {
   return std::sqrt(total);
 }
 
-// The numbers of one step, as the kernel of the CPU and ATen's take them.
-struct StepNumbers {
-  kernel::AdamW kernel;
-  double lr;
-  at::Tensor count, grad_scale;  // [] float32 on the device; the gradient is divided by grad_scale, undefined for 1
-};
-
-// One pass over the buffers, without temporaries.
-void step_generic(const af_adamw_config& c, const at::Tensor& p, const at::Tensor& g, const at::Tensor& m,
-                  const at::Tensor& v, const StepNumbers& n) {
-  if (p.numel() == 0) return;
-  std::optional<at::Tensor> scale;
-  if (n.grad_scale.defined()) scale = n.grad_scale;
-  at::_fused_adamw_({p}, {g}, {m}, {v}, {}, {n.count}, n.lr, c.beta1, c.beta2, c.weight_decay, c.eps,
-                    /*amsgrad=*/false, /*maximize=*/false, scale, std::nullopt);
-  g.zero_();
-}
-
 void step_range(const af_optimizer& o, const at::Tensor& params, const at::Tensor& gradients, const at::Tensor& avg,
-                const at::Tensor& avg_sq, const StepNumbers& n) {
-  if (!use_kernels(*o.model)) return step_generic(o.config, params, gradients, avg, avg_sq, n);
-  const kernel::AdamW& a = n.kernel;
-  float *p = params.mutable_data_ptr<float>(), *g = gradients.mutable_data_ptr<float>();
-  float *m = avg.mutable_data_ptr<float>(), *v = avg_sq.mutable_data_ptr<float>();
-  at::parallel_for(0, params.numel(), kChunk, [&](int64_t begin, int64_t end) {
-    kernel::adamw(p + begin, g + begin, m + begin, v + begin, end - begin, a);
-  });
+                const at::Tensor& avg_sq, const at::Tensor& rounded, const StepNumbers& n) {
+  if (use_kernels(*o.model)) return adamw_on_kernels(params, gradients, avg, avg_sq, n);
+  adamw(params, gradients, avg, avg_sq, rounded, n);
 }
 
-// Steps params and gradients, a piece of this rank's whose moments begin at at. The moments come to the device in
-// chunks where they lie in host memory. The copies and the step are queued one behind the other, so that the next chunk
-// may use the same two buffers.
-void step_moments(const af_optimizer& o, const at::Tensor& params, const at::Tensor& gradients, int64_t at,
-                  const StepNumbers& n) {
+// Steps params and gradients, a piece of this rank's whose moments begin at at; rounded as adamw takes it. The moments
+// come to the device in chunks where they lie in host memory. The copies and the step are queued one behind the other,
+// so that the next chunk may use the same two buffers.
+void step_moments(const af_optimizer& o, const at::Tensor& params, const at::Tensor& gradients,
+                  const at::Tensor& rounded, int64_t at, const StepNumbers& n) {
   const int64_t length = params.numel();
   if (length == 0) return;
   const at::Tensor avg = o.exp_avg.narrow(0, at, length), avg_sq = o.exp_avg_sq.narrow(0, at, length);
-  if (o.config.offload == 0) return step_range(o, params, gradients, avg, avg_sq, n);
+  if (o.config.offload == 0) return step_range(o, params, gradients, avg, avg_sq, rounded, n);
   const int64_t most = std::min(o.config.offload, length);
   const at::Tensor here = at::empty({most}, params.options()), here_sq = at::empty({most}, params.options());
   for (int64_t i = 0; i < length; i += most) {
@@ -123,7 +101,8 @@ void step_moments(const af_optimizer& o, const at::Tensor& params, const at::Ten
     const at::Tensor m = here.narrow(0, 0, size), v = here_sq.narrow(0, 0, size);
     m.copy_(avg.narrow(0, i, size), /*non_blocking=*/true);
     v.copy_(avg_sq.narrow(0, i, size), /*non_blocking=*/true);
-    step_range(o, params.narrow(0, i, size), gradients.narrow(0, i, size), m, v, n);
+    step_range(o, params.narrow(0, i, size), gradients.narrow(0, i, size), m, v,
+               rounded.defined() ? rounded.narrow(0, i, size) : rounded, n);
     avg.narrow(0, i, size).copy_(m, /*non_blocking=*/true);
     avg_sq.narrow(0, i, size).copy_(v, /*non_blocking=*/true);
   }
@@ -131,32 +110,17 @@ void step_moments(const af_optimizer& o, const at::Tensor& params, const at::Ten
 
 void step(af_optimizer& o, double lr, double gradient_scale) {
   af_model& model = *o.model;
-  const auto& c = o.config;
-  const double t = static_cast<double>(++o.step);
-  StepNumbers n;
-  kernel::AdamW& a = n.kernel;
-  a.beta1 = static_cast<float>(c.beta1);
-  a.rest1 = static_cast<float>(1 - c.beta1);
-  a.beta2 = static_cast<float>(c.beta2);
-  a.rest2 = static_cast<float>(1 - c.beta2);
-  a.eps = static_cast<float>(c.eps);
-  a.decay = static_cast<float>(1 - lr * c.weight_decay);
-  a.step_size = static_cast<float>(lr / (1 - std::pow(c.beta1, t)));
-  a.sqrt_correction = static_cast<float>(std::sqrt(1 - std::pow(c.beta2, t)));
-  a.gradient_scale = static_cast<float>(gradient_scale);
   if (o.exchange) o.exchange->settle();  // no forward may have come since the last step
-  n.lr = lr;
-  if (!use_kernels(model)) {
-    n.count = at::full({}, t, at::TensorOptions(model.device).dtype(at::kFloat));
-    if (gradient_scale != 1)
-      n.grad_scale = at::full({}, 1 / gradient_scale, at::TensorOptions(model.device).dtype(at::kFloat));
-  }
+  const bool on_kernels = use_kernels(model);
+  const StepNumbers n = step_numbers(o.config, ++o.step, lr, gradient_scale, model.device, !on_kernels);
+  // Of one process alone, whose range is all of the parameters: a forward need not round them again.
+  const at::Tensor rounded = on_kernels || o.exchange ? at::Tensor() : model.rounded_flat();
   int64_t at = 0;
   for (size_t i = 0; i < o.own.size(); i++) {
     const Range& r = o.own[i];
     const int64_t part = static_cast<int64_t>(i);
     step_moments(o, o.master ? o.master->piece(part) : model.flat.narrow(0, r.begin, r.length),
-                 model.grad.flat.narrow(0, r.begin, r.length), at, n);
+                 model.grad.flat.narrow(0, r.begin, r.length), rounded, at, n);
     at += r.length;
     if (o.master) {
       o.master->publish(model, part, *o.exchange);
@@ -165,6 +129,8 @@ void step(af_optimizer& o, double lr, double gradient_scale) {
     }
   }
   if (o.config.offload > 0) synchronize(model.device);  // whoever reads the moments reads host memory
+  model.version++;
+  if (rounded.defined()) model.took_rounded();
   if (!o.exchange) return;
   model.grad.flat.zero_();  // the ranges of other ranks too
   if (!o.overlaps()) o.exchange->settle();
@@ -326,7 +292,6 @@ af_error* af_optimizer_step(af_optimizer* o, double lr, double max_norm, double*
       throw af::NonFiniteError("the gradient norm is not finite; gradients are dropped, parameters are unchanged");
     }
     af::step(*o, lr, max_norm > 0 ? std::min(1.0, max_norm / (*norm + 1e-6)) : 1.0);
-    m.version++;
   });
 }
 

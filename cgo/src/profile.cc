@@ -95,6 +95,7 @@ af_error* af_trace_stop(af_trace* out, af_traced* busiest, int64_t n) {
     if (!torch::profiler::impl::profilerEnabled()) throw af::InputError("no trace was started on this thread");
     const auto result = torch::autograd::profiler::disableProfiler();
     std::map<std::string, af::Total> kernels, operators;
+    std::map<int64_t, std::pair<int64_t, std::string>> on_device;  // end and name by start, nanoseconds
     for (const auto& event : result->events()) {
       const std::string name = event.name();
       const double seconds = static_cast<double>(event.durationNs()) * 1e-9;
@@ -102,12 +103,22 @@ af_error* af_trace_stop(af_trace* out, af_traced* busiest, int64_t n) {
         if (!name.starts_with("aten::")) continue;  // calls of the CUDA runtime are here too
         out->operators++;
         operators[name].calls++, operators[name].seconds += seconds;
-      } else if (af::is_copy(name)) {
+        continue;
+      }
+      on_device[static_cast<int64_t>(event.startNs())] = {static_cast<int64_t>(event.endNs()), name};
+      if (af::is_copy(name)) {
         out->copies++, out->copy_seconds += seconds;
       } else {
         out->kernels++, out->kernel_seconds += seconds;
         kernels[name].calls++, kernels[name].seconds += seconds;
       }
+    }
+    int64_t end = on_device.empty() ? 0 : on_device.begin()->first;
+    for (const auto& [start, event] : on_device) {
+      const double idle = static_cast<double>(start - end) * 1e-9;
+      if (idle > 1e-5)
+        kernels["idle before " + event.second].calls++, kernels["idle before " + event.second].seconds += idle;
+      end = std::max(end, event.first);
     }
     const auto& totals = out->kernels > 0 ? kernels : operators;
     std::vector<std::pair<std::string, af::Total>> order(totals.begin(), totals.end());

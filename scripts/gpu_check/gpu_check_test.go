@@ -77,7 +77,7 @@ case "$*" in
 *GoldenScores*) sleep "${HANG:-0}"; printf -- '=== RUN   TestGoldenScores\n    x_test.go:3: worst difference: 1.5e-07\n--- PASS: TestGoldenScores (0.1s)\nPASS\n' ;;
 *GoldenGradients*) printf -- '=== RUN   TestGoldenGradients\n    Error:  a | b\n--- FAIL: TestGoldenGradients (0.1s)\nFAIL\n'; exit 1 ;;
 *CUDAAgrees*) printf -- '=== RUN   TestCUDAAgreesWithTheCPU\n    device_test.go:5: no CUDA device\n--- SKIP: TestCUDAAgreesWithTheCPU (0.0s)\nPASS\n' ;;
-*TestKernel*) printf -- '--- PASS: TestKernelsOnCUDA (0.1s)\nPASS\n' ;;
+*TestKernel*|*"Test(CUDATensors"*) printf -- '--- PASS: TestKernelsOnCUDA (0.1s)\nPASS\n' ;;
 *) printf 'testing: warning: no tests to run\nPASS\n' ;;
 esac
 `
@@ -299,6 +299,18 @@ func TestGPUCheckKeepsItsTime(t *testing.T) {
 	require.Equal(t, [2]string{"not run", "the 8 s of the stage are used up"}, rows["real weights (SmolLM2) against transformers"])
 }
 
+// Of a stage the parts that are asked for.
+func TestGPUCheckOfSomeParts(t *testing.T) {
+	_, rows, status := bundle{build: builds, starts: withGPU, environ: []string{"ONLY=goldens: s|^device$"}}.check(t, "2")
+	require.Zero(t, status)
+	require.Equal(t, "ok", rows["goldens: scores"][0])
+	require.NotContains(t, rows, "goldens: gradients")
+	require.NotContains(t, rows, "the trainer")
+	_, rows, _ = bundle{build: builds, starts: withGPU, environ: []string{"ONLY=goldens: s|^device$"}}.check(t, "1")
+	require.Contains(t, rows, "device")
+	require.NotContains(t, rows, "memory rate")
+}
+
 // Where nothing of the stage is left, neither probes nor a build begin.
 func TestGPUCheckBeginsNothingLate(t *testing.T) {
 	marks := func(name string) string { return "touch \"$OUT/../" + name + "\"\n" }
@@ -398,8 +410,8 @@ func TestGPUCheckFindsWhatFits(t *testing.T) {
 	require.Equal(t, [2]string{"ok", "ERROR SUMMARY: 0 errors, 1 test(s)"}, rows["compute-sanitizer, memcheck"])
 	require.Equal(t, "FAILED", rows["training step, 7B 8x1024 bf16 checkpoint"][0])
 	require.Equal(t, "FAILED", rows["training step, 7B 1x2048 bf16 checkpoint"][0])
-	require.Equal(t, "ok", rows["training step, 7B 8x1024 bf16 checkpoint adapter=16"][0])
-	require.NotContains(t, rows, "training step, 7B 1x2048 bf16 checkpoint adapter=16", "the larger batch fits")
+	require.Equal(t, "ok", rows["training step, 7B 8x1024 bf16 adapter=16"][0])
+	require.NotContains(t, rows, "training step, 7B 8x1024 bf16 checkpoint adapter=16", "it fits with all of its layers kept")
 	require.Contains(t, text, "\n| 7B, LoRA 16 | 8x1024 (8) |")
 }
 

@@ -1,6 +1,7 @@
 // The kernels by their names for cuModuleGetFunction; launch.cc launches them. The ATen expressions that say the same
-// stand in elementwise.cc and head.cc. Suffixes: fp32 and bf16 are the type of rows, of the head's gradient.
+// stand in elementwise.cc, head.cc and adamw.cc. Suffixes: fp32 and bf16 are the type of rows, of the head's gradient.
 #include "head.h"
+#include "optimizer.h"
 #include "rows.h"
 
 AF_KERNEL(kHeadThreads)
@@ -9,6 +10,13 @@ af_head_forward(const float* logits, const long long* target, float scale, int V
   head_forward(logits, target, scale, V, whole, logprob, entropy, lse);
 }
 AF_KERNEL(kRowThreads) af_sum_parts(float* sum, const float* part, int parts, int n) { sum_parts(sum, part, parts, n); }
+AF_KERNEL(kStepThreads)
+af_adamw(float* p, float* g, float* m, float* v, bf16* rounded, long long n, float beta1, float rest1, float beta2,
+         float rest2, float eps, float decay, float step_size, float inverse_correction, float gradient_scale,
+         int whole) {
+  adamw(p, g, m, v, rounded, n, beta1, rest1, beta2, rest2, eps, decay, step_size, inverse_correction, gradient_scale,
+        whole);
+}
 
 #define AF_OF_TYPE(X, suffix)                                                                                          \
   AF_KERNEL(kHeadThreads)                                                                                              \

@@ -22,17 +22,18 @@
 namespace af::cuda {
 namespace {
 
-constexpr unsigned kRowThreads = 256, kHeadThreads = 512;  // as rows.h and head.h have them
+constexpr unsigned kRowThreads = 256, kHeadThreads = 512, kStepThreads = 256;  // as rows.h, head.h and optimizer.h
+constexpr int64_t kStepNumbers = 8;                                            // of a thread of AdamW
 constexpr int64_t kVectorBytes = 16;
 constexpr int64_t kMostRows = INT32_MAX, kMostColumns = 1 << 28, kMostGridY = 65535;
 constexpr int64_t kParts = 1024;  // most shares of a norm's dw, whatever the device
 
 // Kernels that exist in float32 and bfloat16, and those that do not.
 enum Name { kRmsNorm, kRmsNormBackward, kRope, kSwiglu, kSwigluBackward, kHeadBackward, kTyped };
-enum Single { kHeadForward, kSumParts, kSingle };
+enum Single { kHeadForward, kSumParts, kAdamW, kSingle };
 constexpr const char* kNames[kTyped] = {"af_rms_norm", "af_rms_norm_backward", "af_rope",
                                         "af_swiglu",   "af_swiglu_backward",   "af_head_backward"};
-constexpr const char* kSingleNames[kSingle] = {"af_head_forward", "af_sum_parts"};
+constexpr const char* kSingleNames[kSingle] = {"af_head_forward", "af_sum_parts", "af_adamw"};
 
 // A test's stand for a device.
 struct Scripted {
@@ -198,6 +199,23 @@ class Loaded : public Kernels {
     launch(logits, of(kHeadBackward, d), {n}, kHeadThreads, 0, data(logits), data(target), data(lse), data(entropy),
            data(d_logprob), data(d_entropy), static_cast<float>(scale), static_cast<int>(V), whole);
     return d;
+  }
+
+  bool adamw(const at::Tensor& p, const at::Tensor& g, const at::Tensor& m, const at::Tensor& v,
+             const at::Tensor& rounded, const kernel::AdamW& a) const override {
+    const int64_t n = p.numel(), blocks = ceil_div(n, static_cast<int64_t>(kStepThreads) * kStepNumbers);
+    bool whole = true;
+    for (const at::Tensor& t : {p, g, m, v, rounded}) {
+      if (!t.defined()) continue;
+      if (!t.is_contiguous() || t.numel() != n || t.scalar_type() != (t.is_same(rounded) ? at::kBFloat16 : at::kFloat))
+        return false;
+      whole = whole && vectors(t, 0, 0);
+    }
+    if (n == 0 || blocks > kMostRows) return false;
+    launch(p, single_[kAdamW], {blocks}, kStepThreads, 0, data(p), data(g), data(m), data(v),
+           rounded.defined() ? data(rounded) : nullptr, static_cast<long long>(n), a.beta1, a.rest1, a.beta2, a.rest2,
+           a.eps, a.decay, a.step_size, 1 / a.sqrt_correction, a.gradient_scale, static_cast<int>(whole));
+    return true;
   }
 
  private:

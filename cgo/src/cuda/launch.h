@@ -3,6 +3,8 @@
 #pragma once
 #include <ATen/ATen.h>
 
+#include "../kernels.h"
+
 namespace af::cuda {
 
 // Whether t's operations are those of CUDA: it lies on such a device, or a test has the tensors of the CPU stand for
@@ -33,6 +35,9 @@ class Kernels {
   virtual at::Tensor head_backward(const at::Tensor& logits, const at::Tensor& target, const at::Tensor& lse,
                                    const at::Tensor& entropy, const at::Tensor& d_logprob, const at::Tensor& d_entropy,
                                    double scale, at::ScalarType type) const = 0;
+  // One step over [n] float32; rounded [n] bfloat16, or undefined.
+  virtual bool adamw(const at::Tensor& p, const at::Tensor& g, const at::Tensor& m, const at::Tensor& v,
+                     const at::Tensor& rounded, const kernel::AdamW& numbers) const = 0;
 };
 
 // Those of t's device, loaded at the first call; null for the CPU, with AGENTFLY_CUDA_KERNELS=0, and where the library

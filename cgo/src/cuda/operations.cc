@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "../adamw.h"
 #include "../train.h"
 #include "scripted.h"
 
@@ -12,15 +13,15 @@ namespace {
 constexpr int64_t kMargin = 32;     // elements before and behind a tensor
 constexpr double kUntouched = 777;  // what they hold
 
-// The caller's buffers as tensors of the CPU, each between margins, which no operation may touch.
+// The caller's buffers as tensors of a device, each between margins, which no operation may touch.
 class Buffers {
  public:
-  Buffers(float* const* data, const int64_t* sizes, int count, int64_t shift)
-      : data_(data), sizes_(sizes), tensors_(count), margins_(count), shift_(shift) {}
+  Buffers(at::Device device, float* const* data, const int64_t* sizes, int count, int64_t shift)
+      : device_(device), data_(data), sizes_(sizes), tensors_(count), margins_(count), shift_(shift) {}
 
   const at::Tensor& operator()(int i, at::ScalarType type) {
     const int64_t rows = sizes_[2 * i], columns = sizes_[2 * i + 1], n = rows * columns;
-    margins_.at(i) = at::full({n + 2 * kMargin + shift_}, kUntouched, type);
+    margins_.at(i) = at::full({n + 2 * kMargin + shift_}, kUntouched, at::TensorOptions(type).device(device_));
     tensors_[i] = margins_[i].narrow(0, kMargin + shift_, n).view({rows, columns});
     return tensors_[i].copy_(at::from_blob(data_[i], {rows, columns}, at::kFloat));
   }
@@ -39,6 +40,7 @@ class Buffers {
   }
 
  private:
+  at::Device device_;
   float* const* data_;
   const int64_t* sizes_;
   std::vector<at::Tensor> tensors_, margins_;
@@ -75,6 +77,11 @@ void run(const std::string& what, af_model& m, at::ScalarType type, Buffers& b, 
         b(7, f).copy_(r.lse_N.unsqueeze(1));
     m.grad.head_VD = b(9, f);
     b(8, f).copy_(head_backward(m, weight, plan, hidden, r, b(3, f).view({-1}), b(4, f).view({-1})));
+  } else if (what == "adamw") {
+    const auto flat = [&](int i, at::ScalarType t) { return b(i, t).view({-1}); };
+    const at::Tensor p = flat(0, f), g = flat(1, f), avg = flat(2, f), avg_sq = flat(3, f);
+    const at::Tensor rounded = type == f ? at::Tensor() : flat(4, type);
+    adamw(p, g, avg, avg_sq, rounded, step_numbers({0.9, 0.95, 1e-8, 0.1, 0}, heads, 1e-2, number, p.device(), true));
   } else {
     throw InputError("there is no operation " + what);
   }
@@ -83,15 +90,17 @@ void run(const std::string& what, af_model& m, at::ScalarType type, Buffers& b, 
 }  // namespace
 }  // namespace af
 
-extern "C" af_error* af_cuda_operation(const char* operation, int dtype, float* const* buffers, const int64_t* sizes,
-                                       int count, int64_t shift, int64_t heads, double number) {
+extern "C" af_error* af_cuda_operation(const char* operation, int device, int dtype, float* const* buffers,
+                                       const int64_t* sizes, int count, int64_t shift, int64_t heads, double number) {
   return af::guard([&] {
     at::NoGradGuard mode;
+    af::check_device(device);
     auto m = std::make_shared<af_model>();
+    if (device >= 0) m->device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device));
     m->path = af::Path::kSegments;
     m->dtype = dtype == AF_BF16 ? at::kBFloat16 : at::kFloat;
     m->config.rms_norm_eps = 1e-6;
-    af::Buffers b(buffers, sizes, count, shift);
+    af::Buffers b(m->device, buffers, sizes, count, shift);
     af::run(operation, *m, m->dtype, b, heads, number);
     b.back();
   });

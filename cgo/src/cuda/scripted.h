@@ -11,11 +11,12 @@ extern "C" {
    that gives the CPU the operators that only CUDA has. "" leaves one out. All three null: as before. */
 af_error *af_cuda_scripted(const char *driver, const char *image, const char *stand_ins);
 
-/* Runs an operation of train.h on the CPU by the path of other devices, in dtype. Buffer i has sizes[2i] rows of
+/* Runs an operation of train.h by the path of devices other than the CPU: on CUDA device number device, or with -1 on
+   the CPU, in dtype. Buffer i has sizes[2i] rows of
    sizes[2i + 1] numbers, is read, and holds afterwards what the operation left; operations.cc has the buffers of each.
    Tensors begin shift elements behind a boundary of 16 bytes. Nothing is kept. */
-af_error *af_cuda_operation(const char *operation, int dtype, float *const *buffers, const int64_t *sizes, int count,
-                            int64_t shift, int64_t heads, double number);
+af_error *af_cuda_operation(const char *operation, int device, int dtype, float *const *buffers, const int64_t *sizes,
+                            int count, int64_t shift, int64_t heads, double number);
 
 /* Counts what a forward and backward over b (logprobs of every row, gradients of every parameter) asks of a device that
    scripted CUDA stands for, on tensors without numbers: writes to file a line for each operator of libtorch, with its

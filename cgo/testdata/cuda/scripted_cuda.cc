@@ -50,11 +50,15 @@ std::function<void(void**)> unpacked(void (*f)(A...)) {
 #name, Kernel { #name, threads, unpacked(name) } \
   }
 #define KERNELS(threads, name) KERNEL(threads, name##_fp32), KERNEL(threads, name##_bf16)
-std::map<std::string, Kernel> kernels{
-    KERNEL(kHeadThreads, af_head_forward),    KERNEL(kRowThreads, af_sum_parts),
-    KERNELS(kHeadThreads, af_head_backward),  KERNELS(kRowThreads, af_swiglu),
-    KERNELS(kRowThreads, af_swiglu_backward), KERNELS(kRowThreads, af_rope),
-    KERNELS(kRowThreads, af_rms_norm),        KERNELS(kRowThreads, af_rms_norm_backward)};
+std::map<std::string, Kernel> kernels{KERNEL(kHeadThreads, af_head_forward),
+                                      KERNEL(kRowThreads, af_sum_parts),
+                                      KERNEL(kStepThreads, af_adamw),
+                                      KERNELS(kHeadThreads, af_head_backward),
+                                      KERNELS(kRowThreads, af_swiglu),
+                                      KERNELS(kRowThreads, af_swiglu_backward),
+                                      KERNELS(kRowThreads, af_rope),
+                                      KERNELS(kRowThreads, af_rms_norm),
+                                      KERNELS(kRowThreads, af_rms_norm_backward)};
 
 std::string setting(const char* name) {
   const char* e = std::getenv(name);
