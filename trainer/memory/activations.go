@@ -123,6 +123,16 @@ func (a shape) products() int64 {
 
 // attended is what attention makes on its way.
 func (a shape) attended(backward bool) int64 {
+	if a.cuda && a.bytes != float && a.E%8 == 0 && a.E <= 256 { // one call of flash attention
+		// The output, and the keys and values by an index, a shared one for each segment behind it: four times, about.
+		n := a.T*a.H*a.E*a.bytes + 4*a.keys*2*a.K*a.E*a.bytes
+		if backward { // gradients of q, and of k and v of every head; sums of q's in float32, one for each of the splits that keep their order
+			const processors = 132 // of an H100 and an H200
+			splits := (processors + a.H - 1) / a.H
+			n += (a.T+2*a.keys)*a.H*a.E*a.bytes + splits*a.T*a.H*a.E*float
+		}
+		return n + a.gathered(backward)
+	}
 	if a.cuda { // one segment at a time: scores, and what is made of them
 		scores := a.H * a.longest * a.longest * float
 		if backward {

@@ -350,7 +350,6 @@ func (b *builder) update() {
 	p := Part{Name: "activations", Bytes: a.training(s.Checkpoint), How: fmt.Sprintf("a micro-batch of %s: %s, one layer's backward, the head's tile", s.tokens(), kept)}
 	if s.CUDA {
 		p.During = "forward and backward"
-		p.How += "; not measured on a GPU"
 	}
 	b.add(p)
 }

@@ -198,6 +198,8 @@ func TestRanksThatComputeTogether(t *testing.T) {
 	}
 	require.Equal(t, part(alone, "teacher's forward"), part(together, "teacher's forward"))
 	require.Equal(t, part(alone, "teacher's forward"), part(layers, "teacher's forward"))
+	require.NotContains(t, changes(Remedies(alone, Device)), "trainer.tensor_parallel=2", "rank 0 needs most while the teacher computes")
+	alone.Teacher = nil
 	require.Contains(t, changes(Remedies(alone, Device)), "trainer.tensor_parallel=2")
 	layers.Context = 1
 	require.NotContains(t, changes(Remedies(layers, Device)), "trainer.tensor_parallel=8", "four ranks")
