@@ -155,7 +155,7 @@ typedef struct {
 } af_batch;
 typedef struct {
   int grad;       /* the outputs carry autograd history */
-  int checkpoint; /* keep each layer's input alone and compute the layer again in backward */
+  int64_t checkpoint; /* so many layers, from the first, keep their input alone and are computed again in backward */
   int entropy, values; /* return these too; values need a value head */
   /* The ranks that compute the batch together: all of them call the forward, and the backward of its outputs, with the same
    * batch and options. Those of context compute a share of the tokens each (context parallelism), those of tensor a share

@@ -238,10 +238,13 @@ func (b *Batch) bad(format string, args ...any) error {
 	return fmt.Errorf("cgo: batch: %s (%w)", fmt.Sprintf(format, args...), ErrInput)
 }
 
+// AllLayers is ForwardOptions.Checkpoint of every layer.
+const AllLayers = math.MaxInt32
+
 // ForwardOptions selects what a forward keeps and returns.
 type ForwardOptions struct {
 	Grad       bool // the results carry autograd history
-	Checkpoint bool // keep only each layer's input and compute the layer again in backward
+	Checkpoint int  // so many layers, from the first, keep their input alone and are computed again in backward; AllLayers: all
 	Entropy    bool // return entropies too
 	Values     bool // return the value head's values too; see Model.AddValueHead
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -118,6 +119,9 @@ func stepOperation(r *rand.Rand, n int, gradientScale float64) operation {
 	}, []int{0, 1, 2, 3}}
 	for i, v := range o.matrices[3].data {
 		o.matrices[3].data[i] = v * v
+		if i%5 == 1 { // so little that epsilon is as large as the root
+			o.matrices[1].data[i], o.matrices[2].data[i], o.matrices[3].data[i] = 3e-8, 1e-8, 1e-16
+		}
 	}
 	return o
 }
@@ -219,6 +223,15 @@ func TestKernelsEqualExpressions(t *testing.T) {
 // The same on a device, whose exponentials and square roots are its own: kernels against expressions, and the same bits twice.
 func TestKernelsOnCUDA(t *testing.T) {
 	cuda(t)
+	runtime.LockOSThread() // the trace is of one thread
+	defer runtime.UnlockOSThread()
+	require.NoError(t, startTrace("cuda"))
+	for _, o := range everyOperation()[:8] {
+		o.runOn(t, 0, BF16, 0)
+	}
+	seen, err := stopTrace(100)
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(seen.Busiest, func(k kernelTime) bool { return strings.HasPrefix(k.Name, "af_rms_norm_bf16") }), "own kernels run: %v", seen.Busiest)
 	for _, o := range everyOperation() {
 		for _, dtype := range []DType{F32, BF16} {
 			for _, shift := range []int{0, 1} {
@@ -370,7 +383,7 @@ func TestScriptedCUDAModel(t *testing.T) {
 				require.NoError(t, setPath(m, p))
 				logprobs, entropy, err := m.Logprobs(b)
 				require.NoError(t, err)
-				waveLoss(t, m, b, ForwardOptions{Checkpoint: i == 0})
+				waveLoss(t, m, b, ForwardOptions{Checkpoint: layersIf(i == 0)})
 				return append(logprobs, entropy...), gradients(t, m)
 			}
 			wantValues, want := run(pathKernels)

@@ -56,7 +56,7 @@ func sameValues(t *testing.T, cpu, device *Model, of func(*Model, string) ([]flo
 func TestCUDAAgreesWithTheCPU(t *testing.T) {
 	cuda(t)
 	for _, name := range goldenNames(t) {
-		for _, o := range []ForwardOptions{{}, {Checkpoint: true}} {
+		for _, o := range []ForwardOptions{{}, {Checkpoint: AllLayers}} {
 			g := loadGolden(t, name)
 			cpu, device := twins(t, g)
 			b := plain(g.IDs, g.Temperature)

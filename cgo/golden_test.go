@@ -83,6 +83,14 @@ func readGolden(t testing.TB, name string, to any) {
 	require.NoError(t, json.NewDecoder(z).Decode(to))
 }
 
+// layersIf is ForwardOptions.Checkpoint of all layers, or of none.
+func layersIf(checkpoint bool) int {
+	if checkpoint {
+		return AllLayers
+	}
+	return 0
+}
+
 // testDevice is where the tests of the trainer compute: scripts/gpu_check.sh sets cuda.
 func testDevice() string {
 	if d := os.Getenv("AGENTFLY_TEST_DEVICE"); d != "" {
@@ -193,7 +201,7 @@ var variants = []struct {
 	options ForwardOptions
 }{
 	{"kernels", false, ForwardOptions{}},
-	{"checkpoint", false, ForwardOptions{Checkpoint: true}},
+	{"checkpoint", false, ForwardOptions{Checkpoint: AllLayers}},
 	{"generic", true, ForwardOptions{}},
 }
 

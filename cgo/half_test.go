@@ -91,7 +91,7 @@ func halfPrecision(t *testing.T, name string, by path, bound float64) {
 	require.LessOrEqual(t, rms(entropy, floats(t, g.Entropy)), bound*theirs)
 
 	for _, checkpoint := range []bool{false, true} {
-		waveLoss(t, m, b, ForwardOptions{Checkpoint: checkpoint})
+		waveLoss(t, m, b, ForwardOptions{Checkpoint: layersIf(checkpoint)})
 		cosine, distance := compareGradients(gradients(t, m), exact)
 		t.Logf("gradient: cosine %.5f, distance %.4f; transformers %.5f, %.4f", cosine, distance, want.Cosine, want.Error)
 		require.LessOrEqual(t, distance, bound*want.Error)

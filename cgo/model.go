@@ -274,7 +274,7 @@ func (m *Model) Infer(b *Batch, o ForwardOptions) (Inference, error) {
 }
 
 func (m *Model) forward(b *Batch, o ForwardOptions) (out C.af_outputs, err error) {
-	options := C.af_forward_options{grad: flag(o.Grad), checkpoint: flag(o.Checkpoint), entropy: flag(o.Entropy), values: flag(o.Values)}
+	options := C.af_forward_options{grad: flag(o.Grad), checkpoint: C.int64_t(o.Checkpoint), entropy: flag(o.Entropy), values: flag(o.Values)}
 	err = o.Context.with("forward", func(context *C.af_group) error {
 		return o.Tensor.with("forward", func(tensor *C.af_group) error {
 			options.context, options.tensor = context, tensor

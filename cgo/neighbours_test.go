@@ -193,7 +193,7 @@ func playNeighbours(g *Group, together Neighbours) error {
 			b := predicted(random, 61)
 			seed := random.Uint64()
 			run := func(m *Model, n Neighbours) ([]float32, map[string][]float32, error) {
-				return weighted(m, b, ForwardOptions{Checkpoint: c.checkpoint, Neighbours: n}, rand.New(rand.NewPCG(seed, 1)))
+				return weighted(m, b, ForwardOptions{Checkpoint: layersIf(c.checkpoint), Neighbours: n}, rand.New(rand.NewPCG(seed, 1)))
 			}
 			want, wantGrads, err := run(m, Neighbours{})
 			if err != nil {
@@ -317,7 +317,7 @@ func trafficOf(g *Group, c neighboursCase, n Neighbours) error {
 		ids[i] = int32(i * i % 61)
 	}
 	before := g.Traffic()
-	if _, _, err := weighted(m, plain(ids, 1), ForwardOptions{Checkpoint: c.checkpoint, Neighbours: n}, rand.New(rand.NewPCG(1, 2))); err != nil {
+	if _, _, err := weighted(m, plain(ids, 1), ForwardOptions{Checkpoint: layersIf(c.checkpoint), Neighbours: n}, rand.New(rand.NewPCG(1, 2))); err != nil {
 		return err
 	}
 	t := g.Traffic().Since(before)

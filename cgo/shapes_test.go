@@ -128,9 +128,9 @@ type stepRow struct {
 	Device     string `json:"device"`
 	DType      string `json:"dtype"`
 	Torch      string `json:"torch"`
-	Attention  string `json:"attention"` // what AGENTFLY_ATTENTION says, "" for the default
-	Checkpoint bool   `json:"checkpoint"`
-	Adapter    int    `json:"adapter"` // rank, 0 without
+	Attention  string `json:"attention"`  // what AGENTFLY_ATTENTION says, "" for the default
+	Checkpoint int    `json:"checkpoint"` // layers that are computed again
+	Adapter    int    `json:"adapter"`    // rank, 0 without
 	Parameters int64  `json:"parameters"`
 	Tokens     int    `json:"tokens"`
 	Rows       int    `json:"rows"`
@@ -167,8 +167,7 @@ type stageSplit struct {
 // stepSetup is what a row is measured with; the environment of scripts/gpu_check.sh says it.
 type stepSetup struct {
 	model, batch, device, dtype string
-	checkpoint                  bool
-	adapter, steps              int
+	checkpoint, adapter, steps  int     // checkpoint as of ForwardOptions
 	peak                        float64 // TFLOP/s
 }
 
@@ -248,7 +247,7 @@ func measureStep(t *testing.T, s stepSetup) stepRow {
 	}
 	r := stepRow{
 		Model: s.model, Batch: s.batch, Device: s.device, DType: s.dtype, Torch: TorchVersion(), Attention: os.Getenv("AGENTFLY_ATTENTION"),
-		Checkpoint: s.checkpoint, Adapter: s.adapter, Tokens: len(b.Tokens), Rows: len(b.RowToken), Segments: len(b.SegmentStart),
+		Checkpoint: min(s.checkpoint, c.NumLayers), Adapter: s.adapter, Tokens: len(b.Tokens), Rows: len(b.RowToken), Segments: len(b.SegmentStart),
 		Peak: s.peak, Failed: map[string]string{}, SecondsInit: time.Since(began).Seconds(),
 	}
 	for _, p := range m.Parameters() {
@@ -328,7 +327,7 @@ func (r *stepRow) trace(run *measured) {
 }
 
 // TestTrainingStep measures one row and appends it to the file that AGENTFLY_STEP_OUT names. AGENTFLY_STEP is
-// "MODEL BATCH DTYPE [checkpoint] [adapter=RANK]", as in "0.5B 8x1024 bf16 checkpoint".
+// "MODEL BATCH DTYPE [checkpoint[=LAYERS]] [adapter=RANK]", as in "0.5B 8x1024 bf16 checkpoint".
 func TestTrainingStep(t *testing.T) {
 	path := os.Getenv("AGENTFLY_STEP_OUT")
 	if path == "" {
@@ -363,13 +362,15 @@ func parseSetup(text string) (s stepSetup, err error) {
 		n, bad := strconv.Atoi(value)
 		switch {
 		case word == "checkpoint":
-			s.checkpoint = true
+			s.checkpoint = AllLayers
+		case key == "checkpoint" && bad == nil && n > 0:
+			s.checkpoint = n
 		case key == "adapter" && bad == nil && n > 0:
 			s.adapter = n
 		case key == "steps" && bad == nil && n > 0:
 			s.steps = n
 		default:
-			return s, fmt.Errorf("AGENTFLY_STEP: %q is unknown, allowed are checkpoint, adapter=RANK and steps=N", word)
+			return s, fmt.Errorf("AGENTFLY_STEP: %q is unknown, allowed are checkpoint, checkpoint=LAYERS, adapter=RANK and steps=N", word)
 		}
 	}
 	return s, nil
@@ -427,8 +428,11 @@ func TestSetupOfAStep(t *testing.T) {
 	t.Setenv("AGENTFLY_PEAK_TFLOPS", "")
 	s, err := parseSetup("0.5B 8x1024 bf16 checkpoint adapter=16 steps=3")
 	require.NoError(t, err)
-	require.Equal(t, stepSetup{model: "0.5B", batch: "8x1024", dtype: "bf16", checkpoint: true, adapter: 16, steps: 3, peak: 989}, s)
-	for _, bad := range []string{"", "0.5B 8x1024", "0.5B 8x1024 fp16", "0.5B 8x1024 bf16 adapter=0", "0.5B 8x1024 bf16 quickly"} {
+	require.Equal(t, stepSetup{model: "0.5B", batch: "8x1024", dtype: "bf16", checkpoint: AllLayers, adapter: 16, steps: 3, peak: 989}, s)
+	s, err = parseSetup("0.5B 8x1024 bf16 checkpoint=7")
+	require.NoError(t, err)
+	require.Equal(t, 7, s.checkpoint)
+	for _, bad := range []string{"", "0.5B 8x1024 bf16 checkpoint=0", "0.5B 8x1024", "0.5B 8x1024 fp16", "0.5B 8x1024 bf16 adapter=0", "0.5B 8x1024 bf16 quickly"} {
 		_, err := parseSetup(bad)
 		require.ErrorContains(t, err, "AGENTFLY_STEP", bad)
 	}
@@ -442,7 +446,7 @@ func TestSetupOfAStep(t *testing.T) {
 func TestAStepIsMeasured(t *testing.T) {
 	for _, s := range []stepSetup{
 		{model: "tiny", batch: "2x24", device: "cpu", dtype: "fp32", steps: 3, peak: 0.1},
-		{model: "tiny", batch: "2x16+3x8", device: "cpu", dtype: "bf16", checkpoint: true, adapter: 2, steps: 3, peak: 0.1},
+		{model: "tiny", batch: "2x16+3x8", device: "cpu", dtype: "bf16", checkpoint: AllLayers, adapter: 2, steps: 3, peak: 0.1},
 	} {
 		r := measureStep(t, s)
 		require.Empty(t, r.Failed)
@@ -464,9 +468,7 @@ func TestAStepIsMeasured(t *testing.T) {
 		require.Less(t, r.Stages["other"].Backward, r.Profiled)
 		layers := 2
 		attention := 2 * layers // forward and backward
-		if s.checkpoint {
-			attention += layers
-		}
+		attention += min(s.checkpoint, layers)
 		require.Equal(t, attention, r.Stages["attention"].Calls)
 		require.Equal(t, 1, r.Stages["optimizer"].Calls)
 		require.Equal(t, 2, r.Stages["head"].Calls)

@@ -260,7 +260,7 @@ func TestSameBits(t *testing.T) {
 			logprobs, entropy, err := m.Logprobs(b)
 			require.NoError(t, err)
 			all = append(all, logprobs, entropy)
-			waveLoss(t, m, b, ForwardOptions{Checkpoint: run == 2})
+			waveLoss(t, m, b, ForwardOptions{Checkpoint: layersIf(run == 2)})
 			for _, p := range m.Trained() {
 				g, err := m.Gradient(p.Name)
 				require.NoError(t, err)

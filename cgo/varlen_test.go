@@ -170,7 +170,7 @@ func TestVarlenModel(t *testing.T) {
 				logprobs, entropy, err := m.Logprobs(b)
 				require.NoError(t, err)
 				values[i] = append(logprobs, entropy...)
-				waveLoss(t, m, b, ForwardOptions{Checkpoint: true})
+				waveLoss(t, m, b, ForwardOptions{Checkpoint: AllLayers})
 				gradient[i] = gradients(t, m)
 			}
 			require.LessOrEqual(t, worst(t, values[1], values[0]), 1e-5, name)

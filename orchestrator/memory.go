@@ -89,6 +89,11 @@ func weigh(ctx context.Context, j *job.Job, s memory.Setting, device int64) Memo
 		if p.Fits != "yes" {
 			p.Remedies = append(p.Remedies, memory.Remedies(s, place)...)
 		}
+		if s.Checkpoint > 0 && p.Fits == "yes" {
+			if n, ok := memory.FewestLayers(s, place, p.Has.Bytes); ok && n < min(s.Checkpoint, s.Model.NumLayers) && place == trainerPlace(s) {
+				m.Notes = append(m.Notes, fewer(n, s.Model.NumLayers))
+			}
+		}
 		m.Places = append(m.Places, p)
 	}
 	if s.CUDA {
@@ -98,6 +103,22 @@ func weigh(ctx context.Context, j *job.Job, s memory.Setting, device int64) Memo
 		}
 	}
 	return m
+}
+
+// trainerPlace is where activations lie.
+func trainerPlace(s memory.Setting) string {
+	if s.CUDA {
+		return memory.Device
+	}
+	return memory.Host
+}
+
+// fewer says that so few of the layers need to be computed again.
+func fewer(n, layers int) string {
+	if n == 0 {
+		return "it fits without trainer.checkpointing, which computes layers twice"
+	}
+	return fmt.Sprintf("it fits with trainer.checkpoint_layers=%d too: %d of %d layers are then computed once", n, layers-n, layers)
 }
 
 // room refuses a job of which what is exact exceeds the memory that there is, and notes one of which only the bounds do. What cannot be read of
@@ -144,7 +165,7 @@ func shareable(j *job.Job) error {
 // memorySetting is what the memory of a job depends on.
 func memorySetting(j *job.Job, a *algorithms.Algorithm, ranks int) (s memory.Setting, err error) {
 	s = memory.Setting{
-		BFloat16: j.Model.DType == "bfloat16", Critic: a.HasCritic(), Reference: a.NeedsReference(), Checkpoint: j.Trainer.Checkpointing, Ranks: ranks,
+		BFloat16: j.Model.DType == "bfloat16", Critic: a.HasCritic(), Reference: a.NeedsReference(), Checkpoint: j.Trainer.Checkpointed(), Ranks: ranks,
 		Context: j.Trainer.ContextParallel, Tensor: j.Trainer.TensorParallel, Sharding: cgo.ShardingOf(j.Trainer.Shard),
 		Offload: j.Trainer.Offload == "optimizer", Shared: j.Engine.Sleep > 0,
 		CUDA: j.Device == "cuda" || j.Device == "auto" && cgo.CUDADevices() > 0, Threads: runtime.NumCPU(), Saves: true,

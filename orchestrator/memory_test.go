@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,6 +59,22 @@ func TestMemoryIsPlannedForACardThatIsNotHere(t *testing.T) {
 	m, err = PlanMemory(t.Context(), j, memoryRegistries(), MemoryOptions{Device: m.Places[0].Need.Exact + 1})
 	require.NoError(t, err)
 	require.Equal(t, "perhaps", m.Places[0].Fits)
+}
+
+// A job that computes more layers again than it must is told how few fit.
+func TestFewerCheckpointedLayersAreNoted(t *testing.T) {
+	notes := func(device int64, set ...string) string {
+		j, err := job.Load("../examples/tiny.yaml", append(set, "model.path="+configured(t, 28), "model.dtype=bfloat16", "trainer.micro_batch_tokens=8192")...)
+		require.NoError(t, err)
+		m, err := PlanMemory(t.Context(), j, memoryRegistries(), MemoryOptions{Device: device})
+		require.NoError(t, err)
+		require.Equal(t, "yes", m.Places[0].Fits)
+		return strings.Join(m.Notes, "\n")
+	}
+	require.Contains(t, notes(150e9, "trainer.checkpointing=true"), "it fits with trainer.checkpoint_layers=22 too: 6 of 28 layers are then computed once")
+	require.NotContains(t, notes(150e9, "trainer.checkpointing=true", "trainer.checkpoint_layers=22"), "checkpoint_layers")
+	require.Contains(t, notes(300e9, "trainer.checkpointing=true"), "it fits without trainer.checkpointing, which computes layers twice")
+	require.NotContains(t, notes(300e9), "checkpointing")
 }
 
 // What cannot fit is refused before its weights are read, by validate and by train; what may not fit is a note.

@@ -18,7 +18,7 @@ func hasValueHead(m *cgo.Model) bool {
 
 // forward runs the model with gradient, together with the neighbours; the caller closes the outputs. checkpoint computes activations
 // again in backward.
-func forward(m *cgo.Model, b *cgo.Batch, together cgo.Neighbours, checkpoint, values bool) (algorithms.Outputs, error) {
+func forward(m *cgo.Model, b *cgo.Batch, together cgo.Neighbours, checkpoint int, values bool) (algorithms.Outputs, error) {
 	out, err := m.Forward(b, cgo.ForwardOptions{Grad: true, Checkpoint: checkpoint, Entropy: true, Values: values, Neighbours: together})
 	return algorithms.Outputs{Current: out.Logprobs, Entropy: out.Entropy, Values: out.Values}, err
 }

@@ -17,7 +17,7 @@ type Config struct {
 	Temperature      float64         // that the trajectories are sampled at, > 0; divides the logits everywhere
 	MicroBatchTokens int             // packed tokens of one forward and backward, >= 1
 	MaxLength        int             // longest sample of the model; 0: not checked
-	Checkpoint       bool            // compute activations again in backward: less memory, more time
+	Checkpoint       int             // layers whose activations are computed again in backward, as of cgo.ForwardOptions: less memory, more time
 	minShared        int             // see PackOptions
 
 	// Group spreads the work of a step over processes, see Trainer.Follow. The weights become rank 0's. nil: alone.

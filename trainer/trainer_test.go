@@ -184,7 +184,7 @@ func TestGradientIgnoresPackingAndOrder(t *testing.T) {
 			config.MicroBatchTokens, config.minShared = c.micro, c.shared
 			tr := makeTrainer(t, p, reference.algorithm, config)
 			worst = max(worst, worstDistance(want, gradients(t, tr, b)))
-			config.Checkpoint = true
+			config.Checkpoint = cgo.AllLayers
 			worst = max(worst, worstDistance(want, gradients(t, makeTrainer(t, p, reference.algorithm, config), b)))
 
 			turned := Batch{}

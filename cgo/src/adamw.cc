@@ -8,11 +8,9 @@
 
 namespace af {
 
-StepNumbers step_numbers(const af_adamw_config& c, int64_t t, double lr, double gradient_scale, at::Device device,
-                         bool aten) {
-  StepNumbers n;
-  n.config = c, n.lr = lr;
+StepNumbers step_numbers(const af_adamw_config& c, int64_t t, double lr, double gradient_scale) {
   const double steps = static_cast<double>(t);
+  StepNumbers n{.config = c, .lr = lr, .gradient_scale = gradient_scale, .step = steps};
   kernel::AdamW& a = n.kernel;
   a.beta1 = static_cast<float>(c.beta1);
   a.rest1 = static_cast<float>(1 - c.beta1);
@@ -23,10 +21,6 @@ StepNumbers step_numbers(const af_adamw_config& c, int64_t t, double lr, double 
   a.step_size = static_cast<float>(lr / (1 - std::pow(c.beta1, steps)));
   a.sqrt_correction = static_cast<float>(std::sqrt(1 - std::pow(c.beta2, steps)));
   a.gradient_scale = static_cast<float>(gradient_scale);
-  if (!aten) return n;
-  const auto options = at::TensorOptions(device).dtype(at::kFloat);
-  n.count = at::full({}, steps, options);
-  if (gradient_scale != 1) n.grad_scale = at::full({}, 1 / gradient_scale, options);
   return n;
 }
 
@@ -35,10 +29,11 @@ void adamw(const at::Tensor& p, const at::Tensor& g, const at::Tensor& m, const 
   if (p.numel() == 0) return;
   const cuda::Kernels* kernels = cuda::kernels(p);
   if (kernels != nullptr && kernels->adamw(p, g, m, v, rounded, n.kernel)) return;
-  std::optional<at::Tensor> scale;
-  if (n.grad_scale.defined()) scale = n.grad_scale;
-  at::_fused_adamw_({p}, {g}, {m}, {v}, {}, {n.count}, n.lr, n.config.beta1, n.config.beta2, n.config.weight_decay,
-                    n.config.eps, /*amsgrad=*/false, /*maximize=*/false, scale, std::nullopt);
+  const auto number = [&](double value) { return at::full({}, value, p.options()); };
+  std::optional<at::Tensor> scale;  // that the gradient is divided by
+  if (n.gradient_scale != 1) scale = number(1 / n.gradient_scale);
+  at::_fused_adamw_({p}, {g}, {m}, {v}, {}, {number(n.step)}, n.lr, n.config.beta1, n.config.beta2,
+                    n.config.weight_decay, n.config.eps, /*amsgrad=*/false, /*maximize=*/false, scale, std::nullopt);
   g.zero_();
   if (rounded.defined()) rounded.copy_(p);
 }

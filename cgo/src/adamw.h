@@ -5,18 +5,15 @@
 
 namespace af {
 
-// The numbers of one step, as the kernels take them and as ATen's operator does.
+// The numbers of one step, as the kernels take them and as ATen's operator is given them.
 struct StepNumbers {
   kernel::AdamW kernel;
   af_adamw_config config;
-  double lr;
-  at::Tensor count,
-      grad_scale;  // [] float32 on the device, of ATen's; the gradient is divided by grad_scale, undefined for 1
+  double lr, gradient_scale, step;
 };
 
-// Of step t, from 1; the gradient is multiplied by gradient_scale. Those of ATen's are made where aten says so.
-StepNumbers step_numbers(const af_adamw_config& c, int64_t t, double lr, double gradient_scale, at::Device device,
-                         bool aten);
+// Of step t, from 1; the gradient is multiplied by gradient_scale.
+StepNumbers step_numbers(const af_adamw_config& c, int64_t t, double lr, double gradient_scale);
 
 // Steps parameters p [n] by gradients g, which are cleared, with moments m and v; all float32. rounded [n] gets p in
 // its own type where it is defined. One pass over the buffers: our kernel's on CUDA, else ATen's and a copy.

@@ -284,7 +284,8 @@ class DistinctRows {
 struct ForwardState : torch::CustomClassHolder {
   std::shared_ptr<af_model> model;
   uint64_t version = 0;
-  bool keep = false, checkpoint = false, values = false, adapter = false;
+  bool keep = false, values = false, adapter = false;
+  int64_t checkpoint = 0;  // layers, from the first: behind them nothing is left of the others when they are made again
   DistinctRows rows;
   Plan plan;  // of the distinct rows
   std::vector<LayerState> layers;
@@ -326,7 +327,7 @@ void run_forward(ForwardState& f) {
     need(m, part_layer(i));
     x_OD = layer_forward(m, layer_of(f, p, i), f.plan, w, s);
     if (!f.keep) continue;
-    if (f.checkpoint) {
+    if (i < f.checkpoint) {
       LayerState input;
       input.input_OD = s.input_OD;
       s = std::move(input);
@@ -365,7 +366,7 @@ void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor
   for (int64_t i = layers - 1; i >= 0; i--) {
     LayerState s = std::move(f.layers[i]);  // freed when this layer is done
     const LayerShare l = layer_of(f, p, i);
-    if (f.checkpoint) fill_state(m, l, f.plan, w, s);
+    if (i < f.checkpoint) fill_state(m, l, f.plan, w, s);
     layer_backward(m, l, layer_of(f, m.grad, i), f.plan, w, s, dx_OD);
     added(m, part_layer(i));
   }
@@ -434,7 +435,7 @@ extern "C" af_error* af_model_forward(af_model* m, const af_batch* b, const af_f
     state->rows = af::DistinctRows(*m, *b);
     state->plan = af::make_plan(*m, state->rows.of(*b), {group(o->context), group(o->tensor)});
     state->keep = o->grad != 0;
-    state->checkpoint = o->checkpoint != 0;
+    state->checkpoint = o->checkpoint;
     state->values = o->values != 0;
     state->adapter = m->layout.rank > 0 && m->adapter_on;
     torch::autograd::variable_list result;

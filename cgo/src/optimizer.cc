@@ -112,7 +112,7 @@ void step(af_optimizer& o, double lr, double gradient_scale) {
   af_model& model = *o.model;
   if (o.exchange) o.exchange->settle();  // no forward may have come since the last step
   const bool on_kernels = use_kernels(model);
-  const StepNumbers n = step_numbers(o.config, ++o.step, lr, gradient_scale, model.device, !on_kernels);
+  const StepNumbers n = step_numbers(o.config, ++o.step, lr, gradient_scale);
   // Of one process alone, whose range is all of the parameters: a forward need not round them again.
   const at::Tensor rounded = on_kernels || o.exchange ? at::Tensor() : model.rounded_flat();
   int64_t at = 0;

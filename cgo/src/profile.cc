@@ -95,7 +95,7 @@ af_error* af_trace_stop(af_trace* out, af_traced* busiest, int64_t n) {
     if (!torch::profiler::impl::profilerEnabled()) throw af::InputError("no trace was started on this thread");
     const auto result = torch::autograd::profiler::disableProfiler();
     std::map<std::string, af::Total> kernels, operators;
-    std::map<int64_t, std::pair<int64_t, std::string>> on_device;  // end and name by start, nanoseconds
+    std::multimap<int64_t, std::pair<int64_t, std::string>> on_device;  // end and name by start, nanoseconds
     for (const auto& event : result->events()) {
       const std::string name = event.name();
       const double seconds = static_cast<double>(event.durationNs()) * 1e-9;
@@ -105,7 +105,7 @@ af_error* af_trace_stop(af_trace* out, af_traced* busiest, int64_t n) {
         operators[name].calls++, operators[name].seconds += seconds;
         continue;
       }
-      on_device[static_cast<int64_t>(event.startNs())] = {static_cast<int64_t>(event.endNs()), name};
+      on_device.emplace(event.startNs(), std::pair(static_cast<int64_t>(event.endNs()), name));
       if (af::is_copy(name)) {
         out->copies++, out->copy_seconds += seconds;
       } else {

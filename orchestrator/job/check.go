@@ -73,6 +73,9 @@ func check(j *Job) {
 	if j.Data.Run == "" && (j.Data.MinReward != nil || j.Data.BestOf != 0) && j.SFT != nil {
 		fail("data", "min_reward and best_of choose among the trajectories of data.run, which is missing")
 	}
+	if n := j.Trainer.CheckpointLayers; n > 0 && !j.Trainer.Checkpointing {
+		fail("trainer.checkpoint_layers", "%d layers are computed again with trainer.checkpointing: true alone", n)
+	}
 	if fault := j.Trainer.WarmupFault("trainer.steps"); fault != "" && (j.SFT == nil || j.SFT.Epochs == 0) { // epochs are counted with the data
 		fail("trainer.warmup_steps", "%s", fault)
 	}

@@ -19,6 +19,7 @@ package job
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -284,6 +285,7 @@ type Trainer struct {
 	MicroBatchTokens int     `yaml:"micro_batch_tokens" default:"4096" min:"1" max:"100000000" unit:"tokens" doc:"of one forward and backward; a longer sample goes alone"`
 	OnNonfinite      string  `yaml:"on_nonfinite" default:"stop" enum:"stop|skip" doc:"when a reward, logprob, loss or gradient is NaN or infinite: stop the run, or skip the rest of the step and go on, ten times in a row at most"`
 	Checkpointing    bool    `yaml:"checkpointing" default:"false" doc:"compute activations again in backward: less memory, more time"`
+	CheckpointLayers int     `yaml:"checkpoint_layers" default:"0" min:"0" max:"100000" unit:"layers" doc:"with checkpointing: compute so many layers again, from the first, and keep the activations of the others; 0: all. agentfly job memory says how few fit"`
 	Shard            string  `yaml:"shard" default:"zero1" enum:"zero1|fsdp" doc:"of several training processes: zero1 spreads the optimizer's moments over them and exchanges gradients and weights within its step; fsdp exchanges them layer by layer while they compute, and with bfloat16 spreads the float32 weights too"`
 	ContextParallel  int     `yaml:"context_parallel" default:"1" min:"1" max:"16384" unit:"processes" doc:"of several training processes: how many neighbours compute each micro-batch together, a share of its tokens each, so that its activations lie on all of them; it divides their number"`
 	TensorParallel   int     `yaml:"tensor_parallel" default:"1" min:"1" max:"16384" unit:"processes" doc:"of several training processes: how many neighbours compute each micro-batch together, a share of every layer's heads and of its MLP's columns each, so that a layer's products and activations are shared; it divides their number, the model's query heads and the MLP's columns, and divides the key/value heads or is a multiple of them"`
@@ -301,6 +303,17 @@ type Eval struct {
 	By          string  `yaml:"by" default:"source" doc:"a field of the tasks, by whose values a table shows the result; source: the files of data.eval"`
 	StopAfter   int     `yaml:"stop_after" default:"0" min:"0" max:"1000000" unit:"evaluations" doc:"the run ends when so many in a row were no better than the best before them; 0: never"`
 	ToolOff     bool    `yaml:"tool_off" default:"false" doc:"once more at the end with the tools switched off: the same prompt, but a call is answered with an error"`
+}
+
+// Checkpointed is how many layers, from the first, are computed again in backward; of all of them a number that no model has.
+func (t Trainer) Checkpointed() int {
+	switch {
+	case !t.Checkpointing:
+		return 0
+	case t.CheckpointLayers > 0:
+		return t.CheckpointLayers
+	}
+	return math.MaxInt32
 }
 
 // WarmupFault says what is wrong with a warm-up for t's steps, which are named; "" for nothing.

@@ -258,7 +258,7 @@ func (s *Session) Trainer(a *algorithms.Algorithm, ranks *processes.Group, versi
 		Schedule: scheduleOf(t, a),
 		AdamW:    s.adamW(),
 		ClipGrad: t.ClipGrad, Temperature: s.Job.Rollout.Temperature, MicroBatchTokens: t.MicroBatchTokens,
-		MaxLength: s.Policy.Config.MaxContext(), Checkpoint: t.Checkpointing,
+		MaxLength: s.Policy.Config.MaxContext(), Checkpoint: t.Checkpointed(),
 	}
 	if s.Weights.Engine() != nil {
 		c.Barrier, c.Shared = s.Weights.Barrier(version), s.Weights.Shared()

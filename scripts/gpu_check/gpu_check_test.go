@@ -77,7 +77,7 @@ case "$*" in
 *GoldenScores*) sleep "${HANG:-0}"; printf -- '=== RUN   TestGoldenScores\n    x_test.go:3: worst difference: 1.5e-07\n--- PASS: TestGoldenScores (0.1s)\nPASS\n' ;;
 *GoldenGradients*) printf -- '=== RUN   TestGoldenGradients\n    Error:  a | b\n--- FAIL: TestGoldenGradients (0.1s)\nFAIL\n'; exit 1 ;;
 *CUDAAgrees*) printf -- '=== RUN   TestCUDAAgreesWithTheCPU\n    device_test.go:5: no CUDA device\n--- SKIP: TestCUDAAgreesWithTheCPU (0.0s)\nPASS\n' ;;
-*TestKernel*|*"Test(CUDATensors"*) printf -- '--- PASS: TestKernelsOnCUDA (0.1s)\nPASS\n' ;;
+*TestKernel*|*"Test(KernelsOnCUDA"*) printf -- '--- PASS: TestKernelsOnCUDA (0.1s)\nPASS\n' ;;
 *) printf 'testing: warning: no tests to run\nPASS\n' ;;
 esac
 `
@@ -309,6 +309,60 @@ func TestGPUCheckOfSomeParts(t *testing.T) {
 	_, rows, _ = bundle{build: builds, starts: withGPU, environ: []string{"ONLY=goldens: s|^device$"}}.check(t, "1")
 	require.Contains(t, rows, "device")
 	require.NotContains(t, rows, "memory rate")
+}
+
+// A name that no part has is told, and so is a pattern that is none.
+func TestGPUCheckOfNoPart(t *testing.T) {
+	for _, only := range []string{"golden: s", "("} {
+		_, rows, status := bundle{build: builds, starts: withGPU, environ: []string{"ONLY=" + only}}.check(t, "2")
+		require.Equal(t, 1, status)
+		require.Equal(t, [2]string{"FAILED", "no part of stage 2 has such a name, or it is no pattern of grep -E"}, rows["ONLY="+only])
+	}
+	_, rows, _ := bundle{build: builds, starts: withGPU, environ: []string{"ONLY=3B"}}.check(t, "3")
+	require.NotContains(t, rows, "training step, 0.5B, 8x1024, bf16")
+	require.NotContains(t, rows, "training step, 0.5B, 8x1024, bf16, attention a segment at a time", "a part that is not wanted is none that failed")
+}
+
+// Tests run beside each other: what one waits for does not hold up the others, and rows come in the order of the table.
+func TestGPUCheckRunsTestsBesideEachOther(t *testing.T) {
+	b := bundle{build: builds, starts: withGPU, environ: []string{"HANG=3", "BUDGET=60", "AT_ONCE=20"}, files: map[string]string{
+		"bundle/bin/trainer.test": "#!/bin/sh\nsleep 3\nprintf -- '--- PASS: TestOne (0.1s)\\nPASS\\n'\n",
+		"bundle/bin/policy.test":  "#!/bin/sh\nsleep 3\nprintf -- '--- PASS: TestOne (0.1s)\\nPASS\\n'\n",
+	}}
+	text, rows, _ := b.check(t, "2")
+	for _, name := range []string{"goldens: scores", "the trainer", "real weights (SmolLM2) against transformers"} {
+		require.Equal(t, "ok", rows[name][0], name)
+	}
+	require.Less(t, strings.Index(text, "| goldens: scores |"), strings.Index(text, "| goldens: gradients |"))
+	require.Less(t, strings.Index(text, "| goldens: gradients |"), strings.Index(text, "| the trainer |"))
+}
+
+// A stage that is told to end stops what runs, beside each other too, and says so.
+func TestGPUCheckIsTold(t *testing.T) {
+	b := bundle{build: builds, starts: withGPU, environ: []string{"AT_ONCE=20"}, files: map[string]string{
+		"bundle/bin/trainer.test": "#!/bin/sh\necho $$ >>\"$OUT/../running\"\nexec sleep 300\n",
+	}}
+	dir := b.laid(t)
+	cmd := b.command(t.Context(), dir, filepath.Join(dir, "bundle/src/scripts/gpu_check.sh"), "2")
+	require.NoError(t, cmd.Start())
+	var running []string
+	require.Eventually(t, func() bool {
+		text, err := os.ReadFile(filepath.Join(dir, "running"))
+		running = strings.Fields(string(text))
+		said, _ := os.ReadFile(filepath.Join(dir, "out", "stage-2.md")) // not there at first
+		return err == nil && len(running) == 2 && strings.Contains(string(said), "| memory and optimizer |") // the trainer has two rows
+	}, 30*time.Second, 20*time.Millisecond)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	err := cmd.Wait()
+	require.Error(t, err)
+	_, rows := table(t, dir, "2")
+	require.Equal(t, [2]string{"FAILED", "ended by a signal"}, rows["stage 2"])
+	require.Equal(t, "ok", rows["goldens: scores"][0], "what was done is told")
+	require.NotEqual(t, "it ended without a result", rows["real weights (SmolLM2) against transformers"][1], "also behind one that was stopped")
+	require.Equal(t, [2]string{"FAILED", "it ended without a result"}, rows["the trainer"])
+	for _, process := range running {
+		require.Eventually(t, func() bool { _, err := os.Stat("/proc/" + process); return err != nil }, 10*time.Second, 20*time.Millisecond)
+	}
 }
 
 // Where nothing of the stage is left, neither probes nor a build begin.

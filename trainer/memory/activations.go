@@ -121,10 +121,14 @@ func (a shape) products() int64 {
 	return n
 }
 
+// flash tells whether attention is one call of flash attention: see af_model::choose_path.
+func (a shape) flash() bool { return a.cuda && a.bytes != float && a.E%8 == 0 && a.E <= 256 }
+
 // attended is what attention makes on its way.
 func (a shape) attended(backward bool) int64 {
-	if a.cuda && a.bytes != float && a.E%8 == 0 && a.E <= 256 { // one call of flash attention
-		// The output, and the keys and values by an index, a shared one for each segment behind it: four times, about.
+	if a.flash() {
+		// The output, and the keys and values by an index, a shared one for each segment behind it: four times, about. Many short answers
+		// behind a long prompt take more.
 		n := a.T*a.H*a.E*a.bytes + 4*a.keys*2*a.K*a.E*a.bytes
 		if backward { // gradients of q, and of k and v of every head; sums of q's in float32, one for each of the splits that keep their order
 			const processors = 132 // of an H100 and an H200
@@ -161,12 +165,14 @@ func (a shape) inference() int64 {
 	return a.batch() + max(layer, a.input()+work+a.rows()+a.tile())
 }
 
-// training is the most of a forward and a backward.
-func (a shape) training(checkpoint bool) int64 {
+// training is the most of a forward and a backward that computes so many layers again, from the first.
+func (a shape) training(checkpoint int) int64 {
 	work := (a.O*a.D + a.T*a.F) * a.bytes
-	kept, again := a.L*a.layer(), int64(0)
-	if checkpoint {
-		kept, again = a.L*a.input(), a.layer()-a.input()
+	n := min(int64(checkpoint), a.L)
+	kept := n*a.input() + (a.L-n)*a.layer()
+	held := kept // while a layer is computed: those that are made again are, when the intermediates of the others are gone
+	if n > 0 {
+		held = max(held, (n-1)*a.input()+a.layer())
 	}
 	hidden := a.O * a.D * float // a gradient at the rows
 	head := kept + a.input() + work + a.rows() + a.tile()
@@ -179,7 +185,7 @@ func (a shape) training(checkpoint bool) int64 {
 	if a.normed {
 		between = max(between, a.T*(a.H+a.K)*a.E*a.bytes)
 	}
-	layer := kept + again + a.rows() + 2*hidden + a.input() + back + between
-	forward := kept + again + work + a.input() + max(a.attended(false), a.products(), a.exchanged())
+	layer := held + a.rows() + 2*hidden + a.input() + back + between
+	forward := held + work + a.input() + max(a.attended(false), a.products(), a.exchanged())
 	return a.batch() + max(forward, head, headBackward, layer)
 }

@@ -41,13 +41,14 @@ func settings() map[string]Setting {
 		layers = 30
 	}
 	all := map[string]Setting{
-		"tiny, float32":                   {Model: tiny(), Tokens: 8192, Longest: 256},
-		"SmolLM2-135M, float32":           {Model: smol(layers), Tokens: 1024},
-		"SmolLM2-135M, bfloat16":          {Model: smol(layers), Tokens: 1024, BFloat16: true},
-		"SmolLM2-135M, checkpointing":     {Model: smol(layers), Tokens: 2048, Checkpoint: true},
-		"SmolLM2-135M, adapter":           {Model: smol(layers), Tokens: 1024, Adapter: adapter},
-		"SmolLM2-135M, adapter, bfloat16": {Model: smol(layers), Tokens: 1024, Adapter: adapter, BFloat16: true},
-		"six layers, critic and engine":   {Model: smol(6), Tokens: 2048, Critic: true, Engine: &Engine{CacheTokens: 2048, MaxSequences: 4}},
+		"tiny, float32":                                 {Model: tiny(), Tokens: 8192, Longest: 256},
+		"SmolLM2-135M, float32":                         {Model: smol(layers), Tokens: 1024},
+		"SmolLM2-135M, bfloat16":                        {Model: smol(layers), Tokens: 1024, BFloat16: true},
+		"SmolLM2-135M, checkpointing":                   {Model: smol(layers), Tokens: 2048, Checkpoint: cgo.AllLayers},
+		"SmolLM2-135M, half of its layers checkpointed": {Model: smol(layers), Tokens: 2048, Checkpoint: layers / 2},
+		"SmolLM2-135M, adapter":                         {Model: smol(layers), Tokens: 1024, Adapter: adapter},
+		"SmolLM2-135M, adapter, bfloat16":               {Model: smol(layers), Tokens: 1024, Adapter: adapter, BFloat16: true},
+		"six layers, critic and engine":                 {Model: smol(6), Tokens: 2048, Critic: true, Engine: &Engine{CacheTokens: 2048, MaxSequences: 4}},
 	}
 	for name, s := range all {
 		if s.Longest == 0 {

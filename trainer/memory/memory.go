@@ -25,7 +25,7 @@ type Setting struct {
 	Critic     bool               // a value head is trained too
 	Reference  bool               // a frozen policy, which is the base where there is an adapter
 	Teacher    *modelfile.Config  // of a distillation in this process; nil: none
-	Checkpoint bool               // each layer keeps its input alone
+	Checkpoint int                // so many layers, from the first, keep their input alone
 	Offload    bool               // the optimizer's moments lie in host memory; on a CPU they do anyway
 	Shared     bool               // the device is a server's while it samples, so the trainer's memory goes to the host meanwhile
 	Tokens     int                // of the largest micro-batch
@@ -344,12 +344,18 @@ func (b *builder) update() {
 	s := b.s
 	a := newShape(s, s.Model, s.BFloat16)
 	kept := "every layer's intermediates"
-	if s.Checkpoint {
+	switch n := min(s.Checkpoint, s.Model.NumLayers); {
+	case n == s.Model.NumLayers:
 		kept = "every layer's input"
+	case n > 0:
+		kept = fmt.Sprintf("the input of %d layers, the intermediates of %d", n, s.Model.NumLayers-n)
 	}
 	p := Part{Name: "activations", Bytes: a.training(s.Checkpoint), How: fmt.Sprintf("a micro-batch of %s: %s, one layer's backward, the head's tile", s.tokens(), kept)}
 	if s.CUDA {
 		p.During = "forward and backward"
+		if !a.flash() {
+			p.How += "; not measured on a GPU"
+		}
 	}
 	b.add(p)
 }

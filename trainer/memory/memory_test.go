@@ -78,7 +78,7 @@ func TestSevenBillionFitsOneCard(t *testing.T) {
 }
 
 func TestAdapterOfFourteenBillion(t *testing.T) {
-	s := Setting{Model: fourteen(), BFloat16: true, Tokens: 4096, Longest: 2048, Ranks: 1, CUDA: true, Checkpoint: true, Reference: true}
+	s := Setting{Model: fourteen(), BFloat16: true, Tokens: 4096, Longest: 2048, Ranks: 1, CUDA: true, Checkpoint: cgo.AllLayers, Reference: true}
 	s.Adapter = &cgo.AdapterConfig{Rank: 16, Alpha: 32, Targets: []string{"q_proj", "v_proj"}}
 	require.Equal(t, int64(48*16*(5120+5120+5120+1024)), s.trained())
 	p := Of(s)
@@ -131,10 +131,31 @@ func TestRemediesAreOrderedByWhatTheySave(t *testing.T) {
 	require.Contains(t, changes, "trainer.micro_batch_tokens=4096")
 	require.Contains(t, changes, "--ranks 2")
 	require.NotContains(t, changes, "engine.dtype=bfloat16", "the engine is no memory of the device")
-	s.Checkpoint = true
+	s.Checkpoint = cgo.AllLayers
 	for _, r := range Remedies(s, Device) {
 		require.NotContains(t, r.Change, "checkpointing")
 	}
+}
+
+// Each layer that is computed again needs less, and the fewest that fit are found.
+func TestFewestLayersThatFit(t *testing.T) {
+	s := Setting{Model: seven(), BFloat16: true, Tokens: 8192, Longest: 1024, Ranks: 1, CUDA: true}
+	most := func(n int) int64 { s.Checkpoint = n; return Of(s).Rank0[Device].Most }
+	for n := range 27 {
+		require.Less(t, most(n+1), most(n), "%d layers", n)
+	}
+	require.Equal(t, most(27), most(28), "the last layer is kept or made again when most is needed")
+	require.Equal(t, most(28), most(cgo.AllLayers))
+	n, ok := FewestLayers(s, Device, most(17)+1)
+	require.True(t, ok)
+	require.Equal(t, 17, n)
+	n, ok = FewestLayers(s, Device, most(0))
+	require.True(t, ok)
+	require.Zero(t, n)
+	_, ok = FewestLayers(s, Device, most(28)-1)
+	require.False(t, ok)
+	s.Checkpoint = 17
+	require.Contains(t, part(t, Of(s), "activations").How, "the input of 17 layers, the intermediates of 11")
 }
 
 // With fsdp and bfloat16 a rank holds float32 weights of its own pieces alone; rank 0's are whole between the steps, and all the time where
@@ -187,7 +208,7 @@ func TestRanksThatComputeTogether(t *testing.T) {
 		t.Fatalf("there is no part %q", name)
 		return 0
 	}
-	alone := Setting{Model: seven(), BFloat16: true, Teacher: seven(), Reference: true, Tokens: 16384, Longest: 16384, Ranks: 4, CUDA: true, Checkpoint: true}
+	alone := Setting{Model: seven(), BFloat16: true, Teacher: seven(), Reference: true, Tokens: 16384, Longest: 16384, Ranks: 4, CUDA: true, Checkpoint: cgo.AllLayers}
 	together := alone
 	together.Context = 4
 	layers := alone

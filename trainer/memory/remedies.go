@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sort"
 
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/policy"
@@ -29,8 +30,8 @@ func Remedies(s Setting, place string) (out []Remedy) {
 			out = append(out, r)
 		}
 	}
-	if !s.Checkpoint {
-		try("trainer.checkpointing=true", "layers are computed twice", func(c *Setting) { c.Checkpoint = true })
+	if s.Checkpoint == 0 {
+		try("trainer.checkpointing=true", "layers are computed twice", func(c *Setting) { c.Checkpoint = cgo.AllLayers })
 	}
 	if s.Adapter == nil {
 		try("model.lora.rank=16", "an adapter is trained in place of all weights", func(c *Setting) {
@@ -41,7 +42,7 @@ func Remedies(s Setting, place string) (out []Remedy) {
 		try("model.dtype=bfloat16", "it computes with rounded weights", func(c *Setting) { c.BFloat16 = true })
 	}
 	if s.Ranks > 1 && s.BFloat16 && s.Sharding != cgo.FSDP {
-		try("trainer.shard=fsdp", "no GPU has run it", func(c *Setting) { c.Sharding = cgo.FSDP })
+		try("trainer.shard=fsdp", "no two GPUs have run it", func(c *Setting) { c.Sharding = cgo.FSDP })
 	}
 	if s.CUDA && !s.Offload && place == Device {
 		try("trainer.offload=optimizer", "the optimizer's step waits for copies from and to host memory", func(c *Setting) { c.Offload = true })
@@ -50,10 +51,10 @@ func Remedies(s Setting, place string) (out []Remedy) {
 		try(fmt.Sprintf("trainer.micro_batch_tokens=%d", half), "more forwards of fewer tokens", func(c *Setting) { c.Tokens = half })
 	}
 	if n := 2 * max(s.Tensor, 1); s.Ranks%(n*max(s.Context, 1)) == 0 && slices.Contains(policy.Shares(s.Model), n) {
-		try(fmt.Sprintf("trainer.tensor_parallel=%d", n), "the ranks exchange activations four times in every layer; no GPU has run it", func(c *Setting) { c.Tensor = n })
+		try(fmt.Sprintf("trainer.tensor_parallel=%d", n), "the ranks exchange activations four times in every layer; no two GPUs have run it", func(c *Setting) { c.Tensor = n })
 	}
 	if n := 2 * max(s.Context, 1); s.Ranks%(n*max(s.Tensor, 1)) == 0 && s.Longest > 1024 {
-		try(fmt.Sprintf("trainer.context_parallel=%d", n), "the ranks exchange keys and values in every layer; no GPU has run it", func(c *Setting) { c.Context = n })
+		try(fmt.Sprintf("trainer.context_parallel=%d", n), "the ranks exchange keys and values in every layer; no two GPUs have run it", func(c *Setting) { c.Context = n })
 	}
 	if place == Device {
 		try(fmt.Sprintf("--ranks %d", 2*s.Ranks), "that many devices", func(c *Setting) { c.Ranks *= 2 })
@@ -74,6 +75,15 @@ func Remedies(s Setting, place string) (out []Remedy) {
 	}
 	slices.SortStableFunc(out, func(a, b Remedy) int { return cmp.Compare(b.Saves.Most, a.Saves.Most) })
 	return out
+}
+
+// FewestLayers is how many layers must be computed again for the need in a place to be at most has; ok is whether it can be.
+func FewestLayers(s Setting, place string, has int64) (n int, ok bool) {
+	n = sort.Search(s.Model.NumLayers+1, func(n int) bool {
+		s.Checkpoint = n
+		return Of(s).Machine(place, s).Most <= has
+	})
+	return n, n <= s.Model.NumLayers
 }
 
 // GB writes bytes as people compare them.

@@ -81,7 +81,7 @@ void run(const std::string& what, af_model& m, at::ScalarType type, Buffers& b, 
     const auto flat = [&](int i, at::ScalarType t) { return b(i, t).view({-1}); };
     const at::Tensor p = flat(0, f), g = flat(1, f), avg = flat(2, f), avg_sq = flat(3, f);
     const at::Tensor rounded = type == f ? at::Tensor() : flat(4, type);
-    adamw(p, g, avg, avg_sq, rounded, step_numbers({0.9, 0.95, 1e-8, 0.1, 0}, heads, 1e-2, number, p.device(), true));
+    adamw(p, g, avg, avg_sq, rounded, step_numbers({0.9, 0.95, 1e-8, 0.1, 0}, heads, 1e-2, number));
   } else {
     throw InputError("there is no operation " + what);
   }
