@@ -285,7 +285,7 @@ struct ForwardState : torch::CustomClassHolder {
   std::shared_ptr<af_model> model;
   uint64_t version = 0;
   bool keep = false, values = false, adapter = false;
-  int64_t checkpoint = 0;  // layers, from the first: behind them nothing is left of the others when they are made again
+  int64_t checkpoint = 0;  // layers computed again: the first, as the states of the others are gone by then
   DistinctRows rows;
   Plan plan;  // of the distinct rows
   std::vector<LayerState> layers;
