@@ -301,8 +301,8 @@ void af_optimizer_set_step(af_optimizer *o, int64_t step);
 /* ---- inference: paged KV cache, rows of several sequences in one forward ---- */
 typedef struct af_cache af_cache;
 /* num_blocks blocks of block_size tokens each, for all layers; dtype AF_F32 or AF_BF16: what it computes in, whatever the
-   model does; in AF_BF16 as a model in that type on a CPU without adapters does, up to the logits' last bits; out new,
-   af_cache_free. Freed before the model. */
+   model does; in AF_BF16 as a model in that type on a CPU without adapters does, up to the logits' last bits, with keys and
+   values in it; out new, af_cache_free. Freed before the model. */
 af_error *af_cache_new(af_model *m, int64_t num_blocks, int64_t block_size, int dtype, af_cache **out);
 void af_cache_free(af_cache *c);
 typedef struct {

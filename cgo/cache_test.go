@@ -133,12 +133,17 @@ func TestCacheEqualsForward(t *testing.T) {
 
 // However a sequence's rows are cut into steps, whatever stands beside them, on as many threads as there are: the same bits.
 func TestCacheIsBatchInvariant(t *testing.T) {
-	t.Run("float32", func(t *testing.T) { batchInvariant(t, false) })
-	t.Run("bfloat16", func(t *testing.T) { batchInvariant(t, true) })
+	inBothTypes(t, batchInvariant)
 }
 
-func batchInvariant(t *testing.T, half bool) {
-	config := CacheConfig{Blocks: 64, BlockSize: blockSize, BFloat16: half}
+// inBothTypes runs a test of a cache in float32 and in bfloat16.
+func inBothTypes(t *testing.T, test func(t *testing.T, c CacheConfig)) {
+	t.Run("float32", func(t *testing.T) { test(t, CacheConfig{BlockSize: blockSize}) })
+	t.Run("bfloat16", func(t *testing.T) { test(t, CacheConfig{BlockSize: blockSize, BFloat16: true}) })
+}
+
+func batchInvariant(t *testing.T, config CacheConfig) {
+	config.Blocks = 64
 	c := tinyConfig(2)
 	c.HiddenSize, c.IntermediateSize = 432, 400 // two pieces of the inner dimension, work for more than one thread
 	m := tinyModel(t, c, 1)
@@ -188,18 +193,23 @@ func batchInvariant(t *testing.T, half bool) {
 
 // Sequences share the blocks of a prefix, also when it is computed in the very step in which they read it.
 func TestCacheSharedPrefix(t *testing.T) {
+	inBothTypes(t, sharedPrefix)
+}
+
+func sharedPrefix(t *testing.T, config CacheConfig) {
+	config.Blocks = 32
 	c := tinyConfig(5)
 	m := tinyModel(t, c, 9)
 	r := rand.New(rand.NewPCG(8, 8))
 	prefix := randomIDs(r, 16, c.VocabSize)
 	fresh := func(ids []int32) (int32, float32) {
-		k := newCache(t, m, 8, blockSize)
+		k := newCacheOf(t, m, config)
 		s := &Step{MaxBlocks: 4}
 		s.Outputs = []Output{greedy(add(s, ids, 0, []int32{3, 2, 1, 0}))}
 		require.NoError(t, k.Step(s))
 		return s.Sampled[0], s.Logprobs[0]
 	}
-	k := newCache(t, m, 32, blockSize)
+	k := newCacheOf(t, m, config)
 	s := &Step{MaxBlocks: 4}
 	var all [][]int32
 	for i := range 5 {
@@ -222,9 +232,14 @@ func TestCacheSharedPrefix(t *testing.T) {
 
 // Given tokens get the trainer's logprobs, and the same bits as when they are sampled.
 func TestCacheScoresGivenTokens(t *testing.T) {
+	inBothTypes(t, scoresGivenTokens)
+}
+
+func scoresGivenTokens(t *testing.T, config CacheConfig) {
+	config.Blocks = 4
 	c := tinyConfig(6)
 	m := tinyModel(t, c, 4)
-	k := newCache(t, m, 4, blockSize)
+	k := newCacheOf(t, m, config)
 	ids := randomIDs(rand.New(rand.NewPCG(1, 2)), 12, c.VocabSize)
 	s := &Step{MaxBlocks: 2}
 	add(s, ids, 0, []int32{0, 1})
@@ -234,6 +249,9 @@ func TestCacheScoresGivenTokens(t *testing.T) {
 	s.Outputs = append(s.Outputs, greedy(len(ids)-1))
 	require.NoError(t, k.Step(s))
 	require.Equal(t, ids[1:], s.Sampled[:len(ids)-1])
+	if config.BFloat16 {
+		require.NoError(t, m.SetDType(BF16))
+	}
 	require.LessOrEqual(t, worst(t, s.Logprobs[:len(ids)-1], scores(t, m, ids, 1)), 2e-5)
 	again := &Step{MaxBlocks: 2, Outputs: []Output{{Row: len(ids) - 1, Given: true, Target: s.Sampled[len(ids)-1]}}}
 	add(again, ids, 0, []int32{0, 1})
@@ -419,10 +437,15 @@ func TestTreeEqualsSequencesInBFloat16(t *testing.T) {
 
 // Rows of several sequences may be the same token of a shared block: each gets its logprob, and the block holds its bits.
 func TestCacheSharedLastToken(t *testing.T) {
+	inBothTypes(t, sharedLastToken)
+}
+
+func sharedLastToken(t *testing.T, config CacheConfig) {
+	config.Blocks = 8
 	c := tinyConfig(2)
 	m := tinyModel(t, c, 1)
 	ids := randomIDs(rand.New(rand.NewPCG(8, 8)), 2*blockSize, c.VocabSize)
-	k := newCache(t, m, 8, blockSize)
+	k := newCacheOf(t, m, config)
 	first := &Step{MaxBlocks: 2}
 	first.Outputs = []Output{greedy(add(first, ids, 0, []int32{4, 2}))}
 	require.NoError(t, k.Step(first))

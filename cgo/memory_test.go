@@ -125,6 +125,43 @@ func TestSizesOfMicroBatchesDoNotAddUp(t *testing.T) {
 	require.Less(t, most, largest*5/4)
 }
 
+// TokenBytes are what the cache takes, also for heads that are no multiple of 16 wide. The memory is address space only: no block is used.
+func TestTokenBytesAreTheCaches(t *testing.T) {
+	const size, room = 16, 512 << 20 // each tensor has pages of its own
+	for _, width := range []int{6, 8, 16, 20, 34, 64} {
+		for _, half := range []bool{false, true} {
+			c := tinyConfig(1)
+			c.HeadDim, c.InvFreq = width, make([]float32, width/2)
+			m := tinyModel(t, c, 1)
+			k := CacheConfig{BlockSize: size, BFloat16: half}
+			each := k.TokenBytes(c.NumLayers, c.NumKVHeads, width)
+			k.Blocks = int(room / (size * each))
+			want, least := int64(k.Blocks)*size*each, int64(math.MaxInt64)
+			for range 3 { // what else takes address space meanwhile does so once
+				before := addressSpace(t)
+				cache, err := NewCache(m, k)
+				require.NoError(t, err)
+				least = min(least, addressSpace(t)-before)
+				require.NoError(t, cache.Close())
+			}
+			require.InEpsilon(t, want, least, 0.01, "heads %d wide, bfloat16 %v", width, half)
+		}
+	}
+}
+
+// addressSpace is how many bytes of it the process has.
+func addressSpace(t *testing.T) int64 {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Skipf("no /proc/self/statm on this system: %v", err)
+	}
+	var pages int64
+	_, err = fmt.Sscan(string(data), &pages)
+	require.NoError(t, err)
+	return pages * int64(os.Getpagesize())
+}
+
 // A thousand models with adapter, value head, optimizer, cache, batches and errors leave nothing behind.
 func TestThousandOfEverything(t *testing.T) {
 	const rounds, warm = 1000, 200

@@ -2,15 +2,17 @@ package cgo
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/cpu"
 )
 
-// compiled returns what g++ makes of a C++ file, as the library's build does; more says into what.
+// compiled returns what g++ makes of a C++ file, as the library's build does; more says into what. With NATIVE=asan it looks after its memory.
 func compiled(t *testing.T, source, name string, more ...string) string {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
@@ -20,6 +22,9 @@ func compiled(t *testing.T, source, name string, more ...string) string {
 	if err != nil {
 		t.Skip("g++ is not on this machine")
 	}
+	if os.Getenv("NATIVE") == "asan" {
+		more = append(more, "-g", "-fsanitize=address,undefined", "-fno-sanitize=vptr", "-D_GLIBCXX_SANITIZE_VECTOR")
+	}
 	out := filepath.Join(t.TempDir(), name)
 	text, err := exec.Command(compiler, append([]string{"-std=c++20", "-O2", "-Wall", "-Werror", "-Wno-psabi", "-fno-math-errno", "-fno-trapping-math", source, "-o", out}, more...)...).CombinedOutput()
 	require.NoError(t, err, "%s", text)
@@ -27,8 +32,8 @@ func compiled(t *testing.T, source, name string, more ...string) string {
 }
 
 // The tile of VDPBF16PS has the bits of the other tiles: the same source compiled against the instruction's definition in Intel's
-// manual, over random shapes, odd inner dimensions, panels that are not full, 1 to 40 rows and several pieces. No processor with
-// the instruction has run it.
+// manual, over random shapes, odd inner dimensions, panels that are not full, 1 to 40 rows and several pieces; so have the chains of
+// attention, which go on from one call to the next. No processor with the instruction has run it.
 func TestPairsOfBFloat16(t *testing.T) {
 	program := compiled(t, "testdata/pairs/pairs.cc", "pairs")
 	run := func(args ...string) (out, errs string) {
@@ -40,18 +45,40 @@ func TestPairsOfBFloat16(t *testing.T) {
 		return stdout.String(), stderr.String()
 	}
 	out, errs := run()
-	require.Regexp(t, `^pairs 1, cases 480, elements \d{5,}, different 0, from plain 0, of subnormal products [1-9]\d*\n$`, out)
+	require.Regexp(t, `^pairs 1, cases 480, elements \d{5,}, different 0, from plain 0, in chains 0, of subnormal products [1-9]\d*\n$`, out)
 	require.Empty(t, errs)
 
 	// A sum in the other order is right but for rounding, which the comparison sees and the check at the first use lets pass.
 	out, errs = run("first")
-	require.Regexp(t, `^pairs 1, .* different [1-9]\d{3,}, `, out)
+	require.Regexp(t, `^pairs 1, .* different [1-9]\d{3,}, .* in chains [1-9]\d{3,}, `, out)
 	require.Empty(t, errs)
 
 	// A wrong product is noticed at the first use: one line, and the other tile computes.
 	out, errs = run("crossed")
-	require.Regexp(t, `^pairs 0, .* different 0, from plain 0, of subnormal products 0\n$`, out)
+	require.Regexp(t, `^pairs 0, .* different 0, from plain 0, in chains 0, of subnormal products 0\n$`, out)
 	require.Equal(t, "agentfly: products of bfloat16 by this processor's VDPBF16PS are wrong; AVX-512 multiplies widened numbers instead\n", errs)
+}
+
+// In bfloat16 the engine's attention over a paged cache has the bits of the trainer's over blocks of tokens: for a head of 2 to 128
+// elements, 1 to 9 queries, blocks of 8 to 24 tokens, drawn lengths up to 70 and one of 900, in a cache and a scratch that held NaN before; and
+// nearly the values and gradients of float64; the denominator is of the rounded probabilities. By the instruction emulated, by the
+// processor's other tiles and, where the processor has it, by the instruction.
+func TestAttentionOfPairs(t *testing.T) {
+	build := func(more ...string) string {
+		return compiled(t, "testdata/pairs/attend.cc", "attend", append(more, "src/attend.cc", "src/kernels.cc")...)
+	}
+	run := func(pairs, program string, args ...string) {
+		out, err := exec.Command(program, args...).Output()
+		require.NoError(t, err)
+		t.Logf("%s", out)
+		require.Regexp(t, "^pairs "+pairs+`, rows \d{5,}, different 0, wrong 0, lse wrong 0, of rounded 1, gradients 0\.0[01]\d\d apart\n$`, string(out))
+	}
+	emulated := build(`-DAF_EMULATED_PAIRS="../testdata/pairs/emulated.h"`)
+	run("1", emulated)
+	run("0", emulated, "crossed")
+	if cpu.X86.HasAVX512BF16 {
+		run("[01]", build()) // 0 with AGENTFLY_CPU
+	}
 }
 
 // The library's own tile is the instruction.
@@ -63,5 +90,15 @@ func TestPairsAreTheInstruction(t *testing.T) {
 	object := compiled(t, "src/panel.cc", "panel.o", "-c")
 	text, err := exec.Command(tool, "-d", "--no-show-raw-insn", object).Output()
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, bytes.Count(text, []byte("vdpbf16ps")), 14*15/2, "sums of tiles of 1 to 14 rows")
+	tiles, chains := 0, 0
+	for function := range bytes.SplitSeq(text, []byte("\n\n")) {
+		name, body, _ := bytes.Cut(function, []byte(":\n"))
+		if n := bytes.Count(body, []byte("vdpbf16ps")); bytes.Contains(name, []byte("chain")) {
+			chains += n
+		} else {
+			tiles += n
+		}
+	}
+	require.GreaterOrEqual(t, tiles, 14*15/2, "sums of tiles of 1 to 14 rows")
+	require.GreaterOrEqual(t, chains, 14*15/2, "sums of chains of 1 to 14 rows")
 }

@@ -4,7 +4,17 @@ package cgo
 type CacheConfig struct {
 	Blocks    int  // blocks of BlockSize tokens each, for all layers; memory is taken as blocks are first used
 	BlockSize int  // a multiple of 8
-	BFloat16  bool // compute in bfloat16 as a model of that dtype does; sums are float32
+	BFloat16  bool // compute in bfloat16 as a model of that dtype does, and keep keys and values in it; sums are float32
+}
+
+// TokenBytes is how many bytes the keys and values of a token take, whose blocks have 16 tokens or a multiple: numbers of float32, or of bfloat16
+// with the values in panels of 16 elements.
+func (c CacheConfig) TokenBytes(layers, kvHeads, headDim int) int64 {
+	elements, bytes := 2*headDim, 4
+	if c.BFloat16 {
+		elements, bytes = headDim+(headDim+15)/16*16, 2
+	}
+	return int64(layers) * int64(kvHeads) * int64(elements*bytes)
 }
 
 // Output asks for a token to be sampled after a row, or for the logprob of a given one.

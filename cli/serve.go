@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines/local"
 	"github.com/agentfly/agentfly/internal/httpserver"
 	"github.com/agentfly/agentfly/masks"
@@ -108,7 +109,7 @@ func (c serveCommand) serve(x *cli.Context) error {
 	}
 	o := local.Options{MaxModelLen: length, MaxSequences: x.Int("max-num-seqs"), Decoder: p.Tokenizer, BFloat16: x.String("dtype") == "bfloat16"}
 	if n := x.Int64("kv-cache-memory-bytes"); n > 0 {
-		o.CacheTokens = int(n / (2 * 4 * int64(p.Config.NumLayers) * int64(p.Config.NumKVHeads) * int64(p.Config.HeadDim)))
+		o.CacheTokens = int(n / cgo.CacheConfig{BFloat16: o.BFloat16}.TokenBytes(p.Config.NumLayers, p.Config.NumKVHeads, p.Config.HeadDim))
 	}
 	engine, err := local.New(p.Model, o)
 	if err != nil {

@@ -6,9 +6,11 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -135,4 +137,27 @@ func TestServeTellsTheDateOfTheTraining(t *testing.T) {
 	require.Equal(t, "2031-01-02", day(trained, "--template-date", "2031-01-02"))
 	require.NotEqual(t, "2024-07-26", day(trained, "--template-date", "today"))
 	require.Equal(t, "2031-01-02", day(base, "--template-date", "2031-01-02"))
+}
+
+// --kv-cache-memory-bytes gives as many blocks of 16 tokens as it holds, in either type; the values of a token of bfloat16 lie in panels of 16 elements.
+func TestServeCountsTheBlocksOfItsMemory(t *testing.T) {
+	p, err := policy.Scratch(policy.ScratchConfig{HiddenSize: 40, IntermediateSize: 48, NumLayers: 2, NumHeads: 4, NumKVHeads: 2, MaxPositions: 128, InitStd: 0.3},
+		"abcdefghijklmnopqrstuvwxyz<> ", serveTemplate, 1, policy.Options{Device: "cpu"})
+	require.NoError(t, err)
+	model := filepath.Join(t.TempDir(), "model")
+	require.NoError(t, p.SaveHF(model, modelfile.F32))
+	require.NoError(t, p.Close())
+	const heads = 2 * 2 // in all layers; 10 wide
+	for dtype, token := range map[string]int{"float32": heads * (10 + 10) * 4, "bfloat16": heads * (10 + 16) * 2} {
+		flags := func(memory, length int) []string {
+			return []string{"--dtype", dtype, "--kv-cache-memory-bytes", strconv.Itoa(memory), "--max-model-len", strconv.Itoa(length)}
+		}
+		_, stop := startServe(t, model, flags(64*token, 64)...)
+		require.Empty(t, stop(), dtype)
+		for _, c := range []struct{ memory, length, tokens int }{{64*token - 1, 64, 63}, {64 * token, 65, 64}, {80*token - 1, 65, 79}} {
+			status, _, errs := command("", append([]string{"serve", model, "--port", "0"}, flags(c.memory, c.length)...)...)
+			require.Equal(t, 1, status, errs)
+			require.Contains(t, errs, fmt.Sprintf("CacheTokens %d in blocks of 16 do not hold one sequence of MaxModelLen %d", c.tokens, c.length), dtype)
+		}
+	}
 }

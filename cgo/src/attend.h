@@ -1,25 +1,85 @@
-// Attention of one row of an inference step over the paged cache.
+// Attention of one row of an inference step over the paged cache and, in bfloat16, of a block of the trainer's rows.
+//
+// In bfloat16 the two have the same bits where all numbers are finite: the trainer multiplies what a token does not
+// see by zero, which spreads NaN and infinity, and the engine leaves it out. Both products go by pairs as panel.h
+// says: a score is one chain over pairs of elements, an output one chain over the keys by pairs of positions 2i and
+// 2i + 1, with a zero behind an odd end. The queries are not scaled, which would round them anew: the scores are. The
+// probabilities exp(score - max) are rounded to bfloat16, and the softmax's denominator is the sum of the rounded
+// ones, so that the weights add up to 1.
 #pragma once
 #include <cstdint>
+#include <vector>
+
+#include "panel.h"
 
 namespace af {
 
-// Where the keys and values of one layer and key/value head lie: block b's keys at keys + b * stride are [E,
-// block_size], its values at values + b * stride are [block_size, E].
+// Where the keys and values of one layer and key/value head lie: block b's keys at keys + b * key_stride, its values at
+// values + b * value_stride.
+//
+// In float32 keys are [E, block_size], values [block_size, E]. In bfloat16 they are panels of 16 tokens and of 16
+// elements: [ceil(block_size / 16), E/2, 16, 2] and [ceil(E / 16), block_size / 2, 16, 2].
+template <class W>
 struct PagedHead {
-  const float *keys, *values;
-  int64_t stride, block_size;  // block_size is a multiple of 8
+  W *keys, *values;
+  int64_t key_stride, value_stride;
+  int64_t block_size;  // a multiple of 8
   int64_t E;
 };
 
-// Floats of scratch that attend needs for n tokens.
-inline int64_t attend_scratch(int64_t G, int64_t block_size, int64_t n) {
-  return G * ((n + block_size - 1) / block_size * block_size);
+inline int64_t in_panels(int64_t n) { return (n + kPanel - 1) / kPanel * kPanel; }
+// Elements of a block's keys and of its values, of one layer and head.
+template <class W>
+int64_t key_elements(int64_t block_size, int64_t E) {
+  return (kGroup<W> == 1 ? block_size : in_panels(block_size)) * E;
 }
+template <class W>
+int64_t value_elements(int64_t block_size, int64_t E) {
+  return block_size * (kGroup<W> == 1 ? E : in_panels(E));
+}
+
+// Writes the key and the value [E] of the token at slot of a block; in bfloat16 they are numbers of bfloat16.
+void put(const PagedHead<float>& head, int64_t block, int64_t slot, const float* key, const float* value);
+void put(const PagedHead<bfloat16>& head, int64_t block, int64_t slot, const float* key, const float* value);
+
+// Grows to what the longest sequence needs; one for each thread.
+struct AttendScratch {
+  std::vector<float> scores, d_scores, out, total, rows;
+  std::vector<bfloat16> half_rows, panels;
+};
 
 // out [G, E] = softmax(q K^T) V of the queries q [G, E], already scaled, over the first n >= 1 tokens of a sequence
 // whose token j lies in block blocks[j / block_size]. The order of every sum depends on n alone.
-void attend(float* out, const float* q, int64_t G, const PagedHead& head, const int32_t* blocks, int64_t n,
-            float* scratch);
+void attend(float* out, const float* q, int64_t G, const PagedHead<float>& head, const int32_t* blocks, int64_t n,
+            AttendScratch& scratch);
+// The same as softmax(scale q K^T) V of queries of bfloat16. out is not rounded.
+void attend(float* out, const float* q, int64_t G, const PagedHead<bfloat16>& head, float scale, const int32_t* blocks,
+            int64_t n, AttendScratch& scratch);
+
+// The queries of consecutive tokens, G for each, of one key/value head.
+struct HalfBlock {
+  const bfloat16* q;  // token i's are q + i * q_stride [G, E]
+  int64_t q_stride, count, G, E;
+  float scale;
+  std::vector<const bfloat16*> keys, values;  // [E] each, of what the last token sees, in the order of positions
+};
+// out + i * out_stride [G, E] = what the engine gives token i, rounded to bfloat16, and lse + i * lse_stride [G] = the
+// log of the denominator.
+void attend_block(bfloat16* out, int64_t out_stride, float* lse, int64_t lse_stride, const HalfBlock& block,
+                  AttendScratch& scratch);
+
+// What backward reads and makes, laid out as out and lse above.
+struct HalfGradients {
+  const bfloat16 *out, *d_out;
+  int64_t stride;  // of both
+  const float* lse;
+  int64_t lse_stride;
+  bfloat16* d_q;
+  int64_t d_q_stride;
+  std::vector<float*> d_keys, d_values;  // [E] each, as keys and values; added to
+};
+// All five products go by pairs. The probabilities exp(score - lse) and the gradients of the scores are rounded to
+// bfloat16 for those that they enter.
+void attend_block_backward(const HalfBlock& block, const HalfGradients& gradients, AttendScratch& scratch);
 
 }  // namespace af

@@ -2,8 +2,9 @@
 // this rank's own and the keys those of all ranks.
 //
 // The queries of a block of tokens and of the G = H / K query heads that share a key/value head are the rows of one
-// matrix, so a block's scores are one product per run of keys (its ancestors' runs and its own segment). Forward keeps
-// the log of the softmax's denominator; backward recomputes the probabilities from it.
+// matrix. In float32 a block's scores are one product per run of keys (its ancestors' runs and its own segment); in
+// bfloat16 they are one over all keys of the block, which attend.h computes. Forward keeps the log of the softmax's
+// denominator; backward recomputes the probabilities from it.
 //
 // Suffixes: B rows of a block (tokens x G), A keys that a block sees, E head_dim.
 #include <ATen/Parallel.h>
@@ -11,7 +12,7 @@
 
 #include <cmath>
 
-#include "panel.h"
+#include "attend.h"
 #include "profile.h"
 #include "train.h"
 
@@ -115,56 +116,16 @@ void values(float* o_BE, const float* p_BA, const float* v, const Shape& s, int6
   }
 }
 
-Output sums(float* y, int64_t stride, int64_t width) { return {y, stride, width, nullptr, false, false}; }
-
-// The scores in the engine's order of additions (attend.h): a score is one chain over E. panel [E, 16].
-void scores_as_engine(float* s_BA, const float* q_BE, const float* k, const Shape& s, int64_t B, int64_t A,
-                      const std::vector<Run>& runs, int64_t stride, float* panel) {
-  int64_t column = 0;
-  for (const Run& r : runs) {
-    for (int64_t first = 0; first < r.length; first += kPanel) {
-      const int64_t width = std::min(kPanel, r.length - first);
-      std::fill_n(panel, s.E * kPanel, 0.0f);
-      for (int64_t j = 0; j < width; j++) {
-        const float* key = k + (r.start + first + j) * stride;
-        for (int64_t e = 0; e < s.E; e++) panel[e * kPanel + j] = key[e];
-      }
-      panel_piece(sums(s_BA + column + first, A, width), q_BE, s.E, B, panel, s.E);
-    }
-    column += r.length;
-  }
-}
-
-// o_BE = p V; an output is one chain over the keys. panel [A, 16].
-void values_as_engine(float* o_BE, const float* p_BA, const float* v, const Shape& s, int64_t B, int64_t A,
-                      const std::vector<Run>& runs, int64_t stride, float* panel) {
-  for (int64_t first = 0; first < s.E; first += kPanel) {
-    const int64_t width = std::min(kPanel, s.E - first);
-    if (width < kPanel) std::fill_n(panel, A * kPanel, 0.0f);
-    float* to = panel;
-    for (const Run& r : runs) {
-      for (int64_t t = r.start; t < r.start + r.length; t++, to += kPanel)
-        std::copy_n(v + t * stride + first, width, to);
-    }
-    panel_piece(sums(o_BE + first, s.E, width), p_BA, A, B, panel, A);
-  }
-}
-
 void forward_block(const Shape& s, const Block& b, int64_t kv, const Columns& q, const Columns& keys, float* out,
-                   float* lse, bool as_engine, Scratch& scratch) {
+                   float* lse, Scratch& scratch) {
   const int64_t B = b.count * s.G, A = b.keys(), q_column = kv * s.G * s.E;
   const float *k = keys.data + kv * s.E, *v = k + s.K * s.E;
   const std::vector<Run> runs = key_runs(b);
   float* q_BE = scratch.need(scratch.q_BE, B * s.E);
   float* o_BE = scratch.need(scratch.o_BE, B * s.E);
   float* s_BA = scratch.need(scratch.s_BA, B * A);
-  float* panel = as_engine ? scratch.need(scratch.p_BA, kPanel * std::max(A, s.E)) : nullptr;
   pack(q_BE, q, s, b, q_column, s.scale);
-  if (as_engine) {
-    scores_as_engine(s_BA, q_BE, k, s, B, A, runs, keys.stride, panel);
-  } else {
-    scores(s_BA, q_BE, k, s, B, A, runs, keys.stride);
-  }
+  scores(s_BA, q_BE, k, s, B, A, runs, keys.stride);
   float* total_B = scratch.need(scratch.d_BE, B);
   for (int64_t row = 0; row < B; row++) {
     const int64_t i = row / s.G, seen = A - b.count + i + 1;
@@ -174,15 +135,73 @@ void forward_block(const Shape& s, const Block& b, int64_t kv, const Columns& q,
     std::fill(line + seen, line + A, 0.0f);
     lse[b.row(i) * s.H + kv * s.G + row % s.G] = max + std::log(total_B[row]);
   }
-  if (as_engine) {
-    values_as_engine(o_BE, s_BA, v, s, B, A, runs, keys.stride, panel);
-  } else {
-    values(o_BE, s_BA, v, s, B, A, runs, keys.stride);
-  }
+  values(o_BE, s_BA, v, s, B, A, runs, keys.stride);
   for (int64_t row = 0; row < B; row++) {
     const int64_t i = row / s.G, g = row % s.G;
     kernel::scale_to(out + b.row(i) * s.H * s.E + q_column + g * s.E, o_BE + row * s.E, 1 / total_B[row], s.E);
   }
+}
+
+// ---- the same in bfloat16, by attend.h: all tensors are of bfloat16, but lse ----
+
+bfloat16* half_at(const at::Tensor& t, int64_t row, int64_t column) {
+  return elements<bfloat16>(t) + row * t.stride(0) + column;
+}
+
+size_t keys_of(const std::vector<Run>& runs) {
+  int64_t n = 0;
+  for (const Run& r : runs) n += r.length;
+  return static_cast<size_t>(n);
+}
+
+HalfBlock half_block(const Shape& s, const Block& b, int64_t kv, const at::Tensor& q, const at::Tensor& keys) {
+  HalfBlock block{half_at(q, b.row(0), kv * s.G * s.E), q.stride(0), b.count, s.G, s.E, s.scale, {}, {}};
+  const bfloat16* key = half_at(keys, 0, kv * s.E);
+  const auto runs = key_runs(b);
+  const size_t seen = keys_of(runs);
+  block.keys.reserve(seen), block.values.reserve(seen);
+  for (const Run& r : runs) {
+    for (int64_t t = r.start; t < r.start + r.length; t++) {
+      block.keys.push_back(key + t * keys.stride(0));
+      block.values.push_back(block.keys.back() + s.K * s.E);
+    }
+  }
+  return block;
+}
+
+void half_forward_block(const Shape& s, const Block& b, int64_t kv, const at::Tensor& q, const at::Tensor& keys,
+                        const at::Tensor& out, float* lse, AttendScratch& scratch) {
+  attend_block(half_at(out, b.row(0), kv * s.G * s.E), out.stride(0), lse + b.row(0) * s.H + kv * s.G, s.H,
+               half_block(s, b, kv, q, keys), scratch);
+}
+
+struct HalfBackward {
+  const at::Tensor &q, &keys, &out, &d_out, &d_q;
+  const float* lse;
+};
+
+// d_k, d_v [keys, E]: this task's own sums.
+void half_backward_block(const Shape& s, const Block& b, int64_t kv, const HalfBackward& p, float* d_k, float* d_v,
+                         AttendScratch& scratch) {
+  const int64_t row = b.row(0), column = kv * s.G * s.E;
+  TORCH_INTERNAL_ASSERT(p.out.stride(0) == p.d_out.stride(0));
+  HalfGradients d{half_at(p.out, row, column),
+                  half_at(p.d_out, row, column),
+                  p.out.stride(0),
+                  p.lse + row * s.H + kv * s.G,
+                  s.H,
+                  half_at(p.d_q, row, column),
+                  p.d_q.stride(0),
+                  {},
+                  {}};
+  const auto runs = key_runs(b);
+  const size_t seen = keys_of(runs);
+  d.d_keys.reserve(seen), d.d_values.reserve(seen);
+  for (const Run& r : runs) {
+    for (int64_t t = r.start; t < r.start + r.length; t++)
+      d.d_keys.push_back(d_k + t * s.E), d.d_values.push_back(d_v + t * s.E);
+  }
+  attend_block_backward(half_block(s, b, kv, p.q, p.keys), d, scratch);
 }
 
 struct Backward {
@@ -230,8 +249,6 @@ void backward_block(const Shape& s, const Block& b, int64_t kv, const Backward& 
     kernel::scale_to(p.d_q + b.row(i) * p.d_q_stride + q_column, d_BE + i * s.G * s.E, s.scale, s.G * s.E);
   }
 }
-
-at::Tensor wide(const af_model& m, const at::Tensor& x) { return m.scratch(x.sizes()).copy_(x); }
 
 // ---- any device: one segment at a time on ATen ----
 
@@ -302,21 +319,20 @@ at::Tensor backward_generic(const Shape& s, const Plan& plan, const at::Tensor& 
 void attention_kernels(const af_model& m, const Plan& plan, const at::Tensor& q, const at::Tensor& keys,
                        const at::Tensor& out, const at::Tensor& lse) {
   const Shape s(m, plan);
-  if (q.scalar_type() != at::kFloat) {
-    const at::Tensor out32 = m.scratch(out.sizes());
-    attention_kernels(m, plan, wide(m, q), wide(m, keys), out32, lse);
-    out.copy_(out32);
-    return;
-  }
   const auto parts = make_parts(s, plan, 16);
-  const Columns queries(q), all(keys);
-  float *o = out.mutable_data_ptr<float>(), *l = lse.mutable_data_ptr<float>();
+  float* l = lse.mutable_data_ptr<float>();
   at::parallel_for(0, static_cast<int64_t>(parts.size()) * s.K, 1, [&](int64_t begin, int64_t end) {
     at::AutoDispatchBelowAutograd guard;
     Scratch scratch;
+    AttendScratch half_scratch;
     for (int64_t unit = begin; unit < end; unit++) {
-      for (const Block& b : parts[unit / s.K])
-        forward_block(s, b, unit % s.K, queries, all, o, l, as_engine(m), scratch);
+      for (const Block& b : parts[unit / s.K]) {
+        if (as_engine(m)) {
+          half_forward_block(s, b, unit % s.K, q, keys, out, l, half_scratch);
+        } else {
+          forward_block(s, b, unit % s.K, Columns(q), Columns(keys), out.mutable_data_ptr<float>(), l, scratch);
+        }
+      }
     }
   });
 }
@@ -325,34 +341,32 @@ void backward_kernels(const af_model& m, const Plan& plan, const at::Tensor& q, 
                       const at::Tensor& out, const at::Tensor& lse, const at::Tensor& d_out, const at::Tensor& d_q,
                       const at::Tensor& d_keys) {
   const Shape s(m, plan);
-  if (q.scalar_type() != at::kFloat) {
-    const at::Tensor d_q32 = m.scratch(d_q.sizes()), d_keys32 = m.scratch(d_keys.sizes());
-    backward_kernels(m, plan, wide(m, q), wide(m, keys), wide(m, out), lse, wide(m, d_out), d_q32, d_keys32);
-    d_q.copy_(d_q32);
-    d_keys.copy_(d_keys32);
-    return;
-  }
+  const bool half = as_engine(m);
   const auto parts = make_parts(s, plan, (15 + s.K) / s.K);
   const int64_t P = static_cast<int64_t>(parts.size());
   at::Tensor sums = m.scratch({P, s.K, 2, s.keys, s.E}).zero_();  // d_k and d_v of each part
   float* sum = sums.mutable_data_ptr<float>();
-  const Backward pointers{Columns(q),
-                          Columns(keys),
-                          Columns(out),
-                          Columns(d_out),
-                          lse.const_data_ptr<float>(),
-                          d_q.mutable_data_ptr<float>(),
-                          d_q.stride(0)};
+  const float* l = lse.const_data_ptr<float>();
   at::parallel_for(0, P * s.K, 1, [&](int64_t begin, int64_t end) {
     at::AutoDispatchBelowAutograd guard;
     Scratch scratch;
+    AttendScratch half_scratch;
     for (int64_t unit = begin; unit < end; unit++) {
       float *d_k = sum + unit * 2 * s.keys * s.E, *d_v = d_k + s.keys * s.E;
-      for (const Block& b : parts[unit / s.K]) backward_block(s, b, unit % s.K, pointers, d_k, d_v, scratch);
+      for (const Block& b : parts[unit / s.K]) {
+        if (half) {
+          half_backward_block(s, b, unit % s.K, {q, keys, out, d_out, d_q, l}, d_k, d_v, half_scratch);
+        } else {
+          const Backward pointers{
+              Columns(q), Columns(keys), Columns(out), Columns(d_out), l, d_q.mutable_data_ptr<float>(), d_q.stride(0)};
+          backward_block(s, b, unit % s.K, pointers, d_k, d_v, scratch);
+        }
+      }
     }
   });
-  float* to = d_keys.mutable_data_ptr<float>();
-  const int64_t stride = d_keys.stride(0);
+  const at::Tensor total = half ? m.scratch(d_keys.sizes()) : d_keys;
+  float* to = total.mutable_data_ptr<float>();
+  const int64_t stride = total.stride(0);
   at::parallel_for(0, s.keys, 64, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; t++) {
       for (int64_t c = 0; c < 2 * s.K; c++) {  // columns: K keys, then K values
@@ -363,6 +377,7 @@ void backward_kernels(const af_model& m, const Plan& plan, const at::Tensor& q, 
       }
     }
   });
+  if (half) d_keys.copy_(total);
 }
 
 // The columns of qkv or d_qkv.

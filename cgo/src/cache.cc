@@ -5,12 +5,12 @@
 // products, attention, sampling) sums in an order that depends on the row alone, so its result is the same bits
 // whatever the other rows are.
 //
-// Keys, values and rows lie in float32. In bfloat16 the matrices are packed in it, and what an operation makes is
-// rounded to it where the trainer's forward in bfloat16 rounds (forward.cc): embeddings, norms, products with their
-// bias, RoPE, attention, SwiGLU and the residual stream, but not the logits. The two give the same bits up to the
-// logits on a CPU, without adapters and where one process computes a layer.
+// Rows lie in float32. In bfloat16 matrices, keys and values lie in it, and what an operation makes is rounded to it
+// where the trainer's forward in bfloat16 rounds (forward.cc): embeddings, norms, products with their bias, RoPE,
+// attention, SwiGLU and the residual stream, but not the logits. The two give the same bits up to the logits on a CPU,
+// without adapters and where one process computes a layer.
 //
-// Layout of a block, for each layer and key/value head: keys [E, block_size], values [block_size, E].
+// Layout of a block, for each layer and key/value head: attend.h.
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
@@ -39,7 +39,7 @@ struct af_cache {
   std::shared_ptr<af_model> model;
   int64_t num_blocks = 0, block_size = 0;
   bool half = false;                     // it computes in bfloat16
-  std::vector<at::Tensor> keys, values;  // per layer [num_blocks, K, E, block_size] and [num_blocks, K, block_size, E]
+  std::vector<at::Tensor> keys, values;  // per layer [num_blocks, K, elements of a block]: see attend.h
   std::vector<af::PackedLayer> layers;
   af::Linear head;
   at::Tensor norm;
@@ -146,7 +146,8 @@ class Step {
         H(m.config.num_heads),
         K(m.config.num_kv_heads),
         E(m.config.head_dim),
-        eps(static_cast<float>(m.config.rms_norm_eps)) {
+        eps(static_cast<float>(m.config.rms_norm_eps)),
+        scale(static_cast<float>(1 / std::sqrt(static_cast<double>(E)))) {
     find_writers();
     x = make(D), normed = make(D), qkv = make((H + 2 * K) * E), attn = make(H * E), gate_up = make(2 * F),
     act = make(F);
@@ -276,11 +277,9 @@ class Step {
     return s.block_table[s.sequence[r] * s.max_blocks + s.positions[r] / c.block_size];
   }
 
-  // q/k norm, RoPE, the attention's scale on q, and the row's key and value into the cache.
+  // q/k norm, RoPE, in float32 the attention's scale on q, and the row's key and value into the cache.
   void store(const PackedLayer& l, int64_t index) {
-    const int64_t width = (H + 2 * K) * E, half = E / 2, B = c.block_size;
-    float *keys = c.keys[index].mutable_data_ptr<float>(), *values = c.values[index].mutable_data_ptr<float>();
-    const float scale = static_cast<float>(1 / std::sqrt(static_cast<double>(E)));
+    const int64_t width = (H + 2 * K) * E, half = E / 2;
     const float *q_norm = nullptr, *k_norm = nullptr;
     if (m.config.qk_norm) q_norm = l.q_norm.const_data_ptr<float>(), k_norm = l.k_norm.const_data_ptr<float>();
     each_row(2 * width, [&](int64_t r) {
@@ -291,34 +290,47 @@ class Step {
       }
       kernel::rope(row, cos + r * half, sin + r * half, H + K, E, 1);
       settle(row, (H + K) * E);
-      kernel::scale_to(row, row, scale, H * E);
+      if (!c.half) kernel::scale_to(row, row, scale, H * E);
       if (!writes[static_cast<size_t>(r)]) return;
-      const int64_t slot = s.positions[r] % B, block = block_of(r);
       for (int64_t k = 0; k < K; k++) {
-        float* key_to = keys + (block * K + k) * E * B + slot;
-        const float* key = row + (H + k) * E;
-        for (int64_t e = 0; e < E; e++) key_to[e * B] = key[e];
-        std::copy_n(row + (H + K + k) * E, E, values + ((block * K + k) * B + slot) * E);
+        const float *key = row + (H + k) * E, *value = key + K * E;
+        const int64_t block = block_of(r), slot = s.positions[r] % c.block_size;
+        if (c.half) {
+          put(head<bfloat16>(index, k), block, slot, key, value);
+        } else {
+          put(head<float>(index, k), block, slot, key, value);
+        }
       }
     });
   }
 
+  template <class W>
+  PagedHead<W> head(int64_t index, int64_t k) const {
+    const int64_t B = c.block_size, keys = key_elements<W>(B, E), values = value_elements<W>(B, E);
+    W *first_key = static_cast<W*>(c.keys[index].mutable_data_ptr()),
+      *first_value = static_cast<W*>(c.values[index].mutable_data_ptr());
+    return {first_key + k * keys, first_value + k * values, K * keys, K * values, B, E};
+  }
+
   // Heads outside, rows inside: rows that share a prefix find its keys in the cache.
   void attention(int64_t index) {
-    const int64_t width = (H + 2 * K) * E, G = H / K, B = c.block_size, size = E * B;
-    const float *keys = c.keys[index].const_data_ptr<float>(), *values = c.values[index].const_data_ptr<float>();
-    int64_t pairs = 0, longest = 0;
-    for (int64_t r = 0; r < R; r++)
-      pairs += s.positions[r] + 1, longest = std::max<int64_t>(longest, s.positions[r] + 1);
+    const int64_t width = (H + 2 * K) * E, G = H / K;
+    int64_t pairs = 0;
+    for (int64_t r = 0; r < R; r++) pairs += s.positions[r] + 1;
     const int64_t grain = std::max<int64_t>(1, 32768 * R / (pairs * G * E));
     team.run(K * R, grain, [&](int64_t begin, int64_t end) {
-      std::vector<float> scratch(attend_scratch(G, B, longest));
+      AttendScratch scratch;
       for (int64_t unit = begin; unit < end; unit++) {
-        const int64_t k = unit / R, r = unit % R;
+        const int64_t k = unit / R, r = unit % R, n = s.positions[r] + 1;
+        const int32_t* blocks = s.block_table + s.sequence[r] * s.max_blocks;
+        const float* q = qkv + r * width + k * G * E;
         float* to = attn + (r * H + k * G) * E;
-        attend(to, qkv + r * width + k * G * E, G, {keys + k * size, values + k * size, K * size, B, E},
-               s.block_table + s.sequence[r] * s.max_blocks, s.positions[r] + 1, scratch.data());
-        settle(to, G * E);
+        if (c.half) {
+          attend(to, q, G, head<bfloat16>(index, k), scale, blocks, n, scratch);
+          settle(to, G * E);
+        } else {
+          attend(to, q, G, head<float>(index, k), blocks, n, scratch);
+        }
       }
     });
   }
@@ -329,7 +341,7 @@ class Step {
   const af_model& m;
   const af_step& s;
   const int64_t R, D, F, H, K, E;
-  const float eps;
+  const float eps, scale;  // of the norms, of attention's scores
   std::vector<at::Tensor> buffers;
   std::vector<bool> writes;  // [R] whether the row's key and value go to the cache
   float *x, *normed, *qkv, *attn, *gate_up, *act, *cos, *sin;
@@ -357,11 +369,15 @@ af_error* af_cache_new(af_model* m, int64_t num_blocks, int64_t block_size, int 
     c->num_blocks = num_blocks;
     c->block_size = block_size;
     c->half = dtype == AF_BF16;
-    const auto& config = m->config;
-    for (int64_t i = 0; i < config.num_layers; i++) {  // not touched, so that unused blocks take no memory
-      for (auto* side : {&c->keys, &c->values}) {
-        side->push_back(at::empty({num_blocks, config.num_kv_heads, config.head_dim * block_size}, at::kFloat));
-      }
+    const int64_t K = m->config.num_kv_heads, E = m->config.head_dim;
+    const auto type = c->half ? at::kBFloat16 : at::kFloat;
+    const int64_t keys =
+        c->half ? af::key_elements<af::bfloat16>(block_size, E) : af::key_elements<float>(block_size, E);
+    const int64_t values =
+        c->half ? af::value_elements<af::bfloat16>(block_size, E) : af::value_elements<float>(block_size, E);
+    for (int64_t i = 0; i < m->config.num_layers; i++) {  // not touched, so that unused blocks take no memory
+      c->keys.push_back(at::empty({num_blocks, K, keys}, type));
+      c->values.push_back(at::empty({num_blocks, K, values}, type));
     }
     af::live++;
     *out = c.release();

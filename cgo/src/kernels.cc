@@ -25,13 +25,13 @@ typedef uint16_t H8u __attribute__((vector_size(16), aligned(2), may_alias));
 
 INLINE F8 load(const float* p) { return *reinterpret_cast<const F8u*>(p); }
 INLINE void store(float* p, F8 v) { *reinterpret_cast<F8u*>(p) = v; }
-// These casts of vectors keep the bits.
-INLINE F8 load(const bfloat16* p) { return (F8)(__builtin_convertvector(*reinterpret_cast<const H8u*>(p), U8) << 16); }
-INLINE void store(bfloat16* p, F8 v) {
-  const U8 bits = (U8)v, rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-  const U8 half = v == v ? rounded : U8{} + 0x7fc0;
-  *reinterpret_cast<H8u*>(p) = __builtin_convertvector(half, H8);
+// The nearest numbers of bfloat16, ties to even; NaN stays NaN. These casts of vectors, and those below, keep the bits.
+INLINE F8 half8(F8 v) {
+  const U8 bits = (U8)v, rounded = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+  return (F8)(v == v ? rounded : U8{} + 0x7fc00000);
 }
+INLINE F8 load(const bfloat16* p) { return (F8)(__builtin_convertvector(*reinterpret_cast<const H8u*>(p), U8) << 16); }
+INLINE void store(bfloat16* p, F8 v) { *reinterpret_cast<H8u*>(p) = __builtin_convertvector((U8)half8(v) >> 16, H8); }
 template <class X>
 INLINE F8 load_some(const X* p, int64_t n, float fill) {
   float b[8] = {fill, fill, fill, fill, fill, fill, fill, fill};
@@ -303,6 +303,28 @@ CLONES float exp_minus_max(float* s, int64_t n, float* max) {
   return total;
 }
 
+template <class X>
+CLONES float half_exp_minus_max(X* p, const float* s, int64_t n, float scale, float* max) {
+  const float top = greatest_of(s, n) * scale;
+  *max = top;
+  F8 acc = all(0);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const F8 e = half8(exp8(load(s + i) * scale - top));
+    acc += e;
+    store(p + i, e);
+  }
+  float total = sum(acc);
+  if (i < n) {
+    const F8 e = half8(exp8(load_some(s + i, n - i, 0) * scale - top));
+    for (int k = 0; k < n - i; k++) total += e[k];
+    store_some(p + i, e, n - i);
+  }
+  return total;
+}
+template float half_exp_minus_max(float*, const float*, int64_t, float, float*);
+template float half_exp_minus_max(bfloat16*, const float*, int64_t, float, float*);
+
 CLONES void exp_minus(float* s, int64_t n, float lse) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) store(s + i, exp8(load(s + i) - lse));
@@ -380,19 +402,15 @@ CLONES void scale_to(float* y, const float* x, float a, int64_t n) {
   for (; i < n; i++) y[i] = x[i] * a;
 }
 
-CLONES void to_half(float* x, int64_t n) {
+template <class X>
+CLONES void to_half(X* y, const float* x, int64_t n) {
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    bfloat16 half[8];
-    store(half, load(x + i));
-    store(x + i, load(half));
-  }
-  for (; i < n; i++) {
-    bfloat16 half;
-    round_to(half, x[i]);
-    x[i] = widened(half);
-  }
+  for (; i + 8 <= n; i += 8) store(y + i, half8(load(x + i)));
+  if (i < n) store_some(y + i, half8(load_some(x + i, n - i, 0)), n - i);
 }
+template void to_half(float*, const float*, int64_t);
+template void to_half(bfloat16*, const float*, int64_t);
+void to_half(float* x, int64_t n) { to_half(x, x, n); }
 
 CLONES double sum_squares(const float* x, int64_t n) {
   double total = 0;

@@ -54,6 +54,9 @@ void swiglu_backward(X* d_gate_up, X* act, const X* gate_up, const X* d_act, int
 
 // s[0, n) = exp(s - max); returns their sum, *max is the row's maximum.
 float exp_minus_max(float* s, int64_t n, float* max);
+// p[0, n) = exp(scale * s - max), rounded to bfloat16, where *max is the greatest of scale * s; returns the sum of p.
+template <class X>
+float half_exp_minus_max(X* p, const float* s, int64_t n, float scale, float* max);
 // s[0, n) = exp(s - lse).
 void exp_minus(float* s, int64_t n, float lse);
 // The greatest of x [n]; -infinity for none. *finite becomes false if there is a NaN or +infinity.
@@ -79,6 +82,8 @@ void add(float* y, const float* x, int64_t n);                // y += x
 void add(float* y, const bfloat16* x, float a, int64_t n);    // y += a * x
 void scale_to(float* y, const float* x, float a, int64_t n);  // y = a * x
 void to_half(float* x, int64_t n);                            // the nearest numbers of bfloat16
+template <class X>
+void to_half(X* y, const float* x, int64_t n);  // the same into y
 double sum_squares(const float* x, int64_t n);
 
 struct AdamW {

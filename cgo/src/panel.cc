@@ -52,6 +52,23 @@ void panel_piece_plain(const Output& out, const float* x, int64_t ldx, int64_t M
   }
 }
 
+template <class X>
+void chain_plain(const Sums& sums, const X* x, int64_t ldx, int64_t M, const Panels& w) {
+  for (int64_t r = 0; r < M; r++) {
+    for (int64_t p = 0; p < w.count; p++) {
+      const bfloat16* panel = w.data + p * w.size;
+      float* y = sums.y + r * sums.stride + p * kPanel;
+      if (!sums.onward) std::fill_n(y, kPanel, 0.0f);
+      for (int64_t k = 0; k < w.K; k += 2) {
+        for (int64_t i : {1, 0}) {
+          for (int64_t j = 0; j < kPanel; j++)
+            y[j] += widened(x[r * ldx + k + i]) * widened(panel[k * kPanel + 2 * j + i]);
+        }
+      }
+    }
+  }
+}
+
 #ifdef AF_X86
 AF_TARGET_AVX2
 namespace avx2 {
@@ -164,20 +181,6 @@ bool dot_agrees() {
   }
   return true;
 }
-
-// Whether products of bfloat16 go by the instruction for pairs. The first caller tries it.
-bool takes_pairs() {
-  static const bool takes = [] {
-    if (!dot::available()) return false;
-    if (dot_agrees()) return true;
-    std::fputs(
-        "agentfly: products of bfloat16 by this processor's VDPBF16PS are wrong; AVX-512 multiplies widened numbers "
-        "instead\n",
-        stderr);
-    return false;
-  }();
-  return takes;
-}
 #endif
 
 template <class W>
@@ -261,8 +264,35 @@ void apply(const Loop& loop, const W* w, int64_t K, const Output& out, const X* 
 
 }  // namespace
 
-void panel_piece(const Output& out, const float* x, int64_t ldx, int64_t M, const float* w, int64_t length) {
-  any_panel_piece(out, x, ldx, M, w, length);
+bool takes_pairs() {
+#ifdef AF_X86
+  static const bool takes = [] {
+    if (!dot::available()) return false;
+    if (dot_agrees()) return true;
+    std::fputs(
+        "agentfly: products of bfloat16 by this processor's VDPBF16PS are wrong; AVX-512 multiplies widened numbers "
+        "instead\n",
+        stderr);
+    return false;
+  }();
+  return takes;
+#else
+  return false;
+#endif
+}
+
+void chain(const Sums& sums, const bfloat16* x, int64_t ldx, int64_t M, const Panels& w) {
+#ifdef AF_X86
+  if (takes_pairs()) return dot::chain(sums, x, ldx, M, w);
+#endif
+  chain_plain(sums, x, ldx, M, w);
+}
+void chain(const Sums& sums, const float* x, int64_t ldx, int64_t M, const Panels& w) {
+#ifdef AF_X86
+  if (has_avx512()) return avx512::chain(sums, x, ldx, M, w);
+  if (has_avx2()) return avx2::chain(sums, x, ldx, M, w);
+#endif
+  chain_plain(sums, x, ldx, M, w);
 }
 
 void pack_panels(const Loop& loop, float* to, const float* from, int64_t N, int64_t K, int64_t stride) {

@@ -1,5 +1,5 @@
-// Matrices packed in panels of 16 columns, and their products: what linear.h and the trainer's attention in bfloat16
-// are made of. No libtorch here.
+// Matrices packed in panels of 16 columns, and their products: what linear.h and attention in bfloat16 are made of. No
+// libtorch here.
 //
 // Each sum is one chain of fused multiply-adds that depends on its row and column alone, the same on every processor
 // with AVX2. In bfloat16 it goes by pairs of inner elements, the second of a pair before the first, as the instruction
@@ -37,9 +37,6 @@ struct Output {
   bool rounded;           // what is stored is the nearest number of bfloat16
 };
 
-// y [M, width <= 16] = x [M, K] w, w a panel: one chain for each sum.
-void panel_piece(const Output& out, const float* x, int64_t ldx, int64_t M, const float* w, int64_t K);
-
 // The panels [ceil(N/16), padded(K), 16] of from [N, K], whose rows lie stride apart; zeros behind N and K.
 void pack_panels(const Loop& loop, float* to, const float* from, int64_t N, int64_t K, int64_t stride);
 void pack_panels(const Loop& loop, bfloat16* to, const float* from, int64_t N, int64_t K, int64_t stride);
@@ -51,5 +48,30 @@ void apply_panels(const Loop& loop, const float* w, int64_t K, const Output& out
                   int64_t M);
 void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& out, const float* x, int64_t ldx,
                   int64_t M);
+
+// Whether products of bfloat16 go by the instruction for pairs. The first caller tries it.
+bool takes_pairs();
+
+// Panels [count, K/2, 16, 2] that lie size apart. K is even.
+struct Panels {
+  const bfloat16* data;
+  int64_t size, count, K;
+};
+// y [M, 16 * count], whose rows lie stride apart; with onward the sums go on from what y holds.
+struct Sums {
+  float* y;
+  int64_t stride;
+  bool onward;
+};
+
+// y = x [M, K] w, or y += with onward: one chain for each sum over all of K, and over that of the calls that it goes on
+// from. x holds numbers of bfloat16, as bfloat16 where takes_pairs() and as float elsewhere.
+void chain(const Sums& sums, const bfloat16* x, int64_t ldx, int64_t M, const Panels& w);
+void chain(const Sums& sums, const float* x, int64_t ldx, int64_t M, const Panels& w);
+// Calls f with a value of the type that the x of chain has.
+template <class F>
+void by_pairs(const F& f) {
+  return takes_pairs() ? f(bfloat16()) : f(float());
+}
 
 }  // namespace af

@@ -97,3 +97,39 @@ void panel_piece(const Output& all, const X* x, int64_t ldx, int64_t M, const W*
                    burst);
   }
 }
+
+// rows x 16 sums over an even number of inner elements; with onward they go on from y's.
+template <int rows, class X>
+inline void chain_tile(float* y, int64_t stride, bool onward, const X* x, int64_t ldx, const bfloat16* w,
+                       int64_t length) {
+  Sixteen sum[rows];
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; r++) sum[r] = onward ? load(y + r * stride) : zero();
+  for (int64_t k = 0; k < length; k += kGroup<bfloat16>) add_line(sum, x + k, ldx, w + k * kPanel);
+#pragma GCC unroll 16
+  for (int r = 0; r < rows; r++) store(y + r * stride, sum[r]);
+}
+
+// A tile of n rows, 1 to rows.
+template <int rows, class X>
+inline void chain_tile_of(int64_t n, float* y, int64_t stride, bool onward, const X* x, int64_t ldx, const bfloat16* w,
+                          int64_t length) {
+  if constexpr (rows > 1) {
+    if (n < rows) return chain_tile_of<rows - 1>(n, y, stride, onward, x, ldx, w, length);
+  }
+  chain_tile<rows>(y, stride, onward, x, ldx, w, length);
+}
+
+template <class X>
+void chain(const Sums& sums, const X* x, int64_t ldx, int64_t M, const Panels& w) {
+  const int64_t tiles = (M + kTile - 1) / kTile;
+  for (int64_t p = 0; p < w.count; p++) {
+    for (int64_t k = 0; k < w.K; k += kPiece) {
+      for (int64_t t = 0; t < tiles; t++) {
+        const int64_t from = M * t / tiles, rows = M * (t + 1) / tiles - from;
+        chain_tile_of<kTile>(rows, sums.y + from * sums.stride + p * kPanel, sums.stride, sums.onward || k > 0,
+                             x + from * ldx + k, ldx, w.data + p * w.size + k * kPanel, std::min(kPiece, w.K - k));
+      }
+    }
+  }
+}

@@ -68,10 +68,10 @@ at::Tensor to_device(const af_model& m, const std::vector<int64_t>& values);  //
 
 // Whether operations run on kernels.h.
 inline bool use_kernels(const af_model& m) { return m.path == Path::kKernels; }
-// Whether a forward without adapters has the bits of the local engine's, whose layers no other rank shares. In bfloat16
-// it must: now and then a rounding makes of a
-// difference in the last bit of a sum one of a 256th, and thirty layers later the two are a third as far apart as
-// either is from float32.
+// Whether the model computes in bfloat16 as the local engine does, so that a forward without adapters, whose layers no
+// other rank shares, has the engine's bits; attention's backward is then attend.h's too. In bfloat16 it must: now and
+// then a rounding makes of a difference in the last bit of a sum one of a 256th, and thirty layers later the two are a
+// third as far apart as either is from float32.
 inline bool as_engine(const af_model& m) { return use_kernels(m) && m.dtype == at::kBFloat16; }
 // Whether attention is one call of variable lengths.
 inline bool use_varlen(const af_model& m) { return m.path == Path::kVarlen || m.path == Path::kFlash; }

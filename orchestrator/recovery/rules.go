@@ -20,7 +20,7 @@ var changedRules = map[int]string{
 	2: "special tokens that prompts, schemas and observations spell are text (as before: agent.special_tokens: markup); a completion that a token limit cut " +
 		"is neither a call nor an answer (as before: rollout.cut: parse); where another stop token ended a turn, the observation closes it as the chat template does; " +
 		"trainer.schedule counts every step of the run, also those without an update",
-	3: "with model.dtype or engine.dtype bfloat16, the trainer's forward and the local engine round activations at the same places and add in one order",
+	3: "with model.dtype or engine.dtype bfloat16, the trainer's forward and the local engine round activations and attention's probabilities at the same places and add in one order, and attention's backward multiplies numbers of bfloat16",
 }
 
 // RulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.

@@ -14,7 +14,7 @@ import (
 	"github.com/agentfly/agentfly/trainer"
 )
 
-// The tolerance of bfloat16 is nearly twice what rounding does to a real model's logprobs of a probe, and float32's would refuse it.
+// The tolerance of bfloat16 is 1.6 times what rounding does to a real model's logprobs of a probe, and float32's would refuse it.
 func TestToleranceOfBFloat16(t *testing.T) {
 	if !cgo.Available() {
 		t.Skip("this test binary was built without the torch tag; make test runs it with libtorch")
@@ -48,7 +48,7 @@ func TestToleranceOfBFloat16(t *testing.T) {
 		t.Logf("probe %d: largest %.3f, mean %.3f", seed, of, mean)
 		most, mostMean = max(most, of), max(mostMean, mean)
 	}
-	require.Less(t, 1.8*most, vllm.Tolerance("bfloat16"))
+	require.Less(t, 1.6*most, vllm.Tolerance("bfloat16"))
 	require.Less(t, 1.4*mostMean, vllm.Tolerance("bfloat16")/vllm.MeanShare)
 	require.Greater(t, most, 10*vllm.Tolerance("float32"))
 }

@@ -146,16 +146,23 @@ func (a shape) attended(backward bool) int64 {
 	}
 	groups := a.H / a.K
 	block := min(max(192/groups, 16), 128) * groups // rows
-	scratch := a.threads * (3*block*a.E + 2*block*a.longest) * float
-	wide := a.gathered(backward)
-	if a.bytes != float {
-		wide += (a.T*2*a.H*a.E + a.keys*2*a.K*a.E) * float
+	squares, rows := 2*block*a.longest, 3*block*a.E
+	if a.bytes != float { // the keys or the values in panels of 16, and where keys, values and their gradients lie
+		wide := (a.E + 15) / 16 * 16
+		rows = 3*block*wide + a.longest*(wide*a.bytes+32)/float
+		if backward {
+			squares, rows = 2*squares, rows+a.longest*wide
+		}
 	}
+	scratch := a.threads * (squares + rows) * float
 	if !backward {
-		return wide + scratch
+		return a.gathered(backward) + scratch
 	}
-	parts := (15 + a.K) / a.K * a.K // sums of keys and values
-	return 2*wide + scratch + parts*2*a.keys*a.E*float
+	sums := 2 * a.keys * a.E * ((15 + a.K) / a.K * a.K) // of keys and values
+	if a.bytes != float {
+		sums += 2 * a.keys * a.E * a.K // all of them, before they are rounded
+	}
+	return 2*a.gathered(backward) + scratch + sums*float
 }
 
 // inference is the most of a forward whose layers are not kept.

@@ -380,9 +380,9 @@ func (b *builder) engine() {
 	}
 	elements := packed(c, pair)
 	add(Part{Name: "engine: matrices", Bytes: bytes * elements, Exact: true, How: fmt.Sprintf("%s elements of packed matrices × %d", digits(elements), bytes)})
-	each := 2 * float * int64(c.NumLayers) * int64(c.NumKVHeads) * int64(c.HeadDim)
+	each := cgo.CacheConfig{BFloat16: e.BFloat16}.TokenBytes(c.NumLayers, c.NumKVHeads, c.HeadDim)
 	tokens := int64(e.CacheTokens)
-	add(Part{Name: "engine: keys, values", Bytes: each * tokens, How: fmt.Sprintf("%s tokens × %s (2 × %d layers × %d heads × %d × 4); taken as they are used", digits(tokens), digits(each), c.NumLayers, c.NumKVHeads, c.HeadDim)})
+	add(Part{Name: "engine: keys, values", Bytes: each * tokens, How: fmt.Sprintf("%s tokens × %s (%d layers × %d heads × %s numbers × %d); taken as they are used", digits(tokens), digits(each), c.NumLayers, c.NumKVHeads, digits(each/int64(c.NumLayers*c.NumKVHeads)/bytes), bytes)})
 	alone := b.s
 	alone.Context, alone.Tensor = 1, 1
 	a, rows := newShape(alone, c, false), int64(max(512, e.MaxSequences))

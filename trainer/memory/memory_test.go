@@ -108,6 +108,8 @@ func TestWhatEachSettingAdds(t *testing.T) {
 	s := base
 	engine(false)(&s)
 	require.Equal(t, int64(1000*2*28*4*128*4), part(t, Of(s), "engine: keys, values").Bytes)
+	engine(true)(&s)
+	require.Equal(t, int64(1000*2*28*4*128*2), part(t, Of(s), "engine: keys, values").Bytes)
 	s.Ranks = 2
 	both, first, other := Of(s).Machine(Host, s), Of(s).Rank0[Host], Of(s).Other[Host]
 	require.Equal(t, first.Exact+other.Exact, both.Exact)

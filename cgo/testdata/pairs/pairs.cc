@@ -50,6 +50,37 @@ int64_t differing(const Case& c, std::mt19937& random, bool plain) {
   return n;
 }
 
+// Sums of y = x w that differ between the library's choice of tile, in two calls, and the plain sum in one; further, the
+// numbers of y that should not have been touched and were.
+int64_t differing_chains(int64_t M, int64_t count, int64_t K, int64_t gap, std::mt19937& random) {
+  std::normal_distribution<float> normal(0, 1);
+  const auto half = [&] {
+    bfloat16 v;
+    af::round_to(v, normal(random));
+    return v;
+  };
+  const int64_t ldx = K + gap, size = K * af::kPanel + gap, stride = count * af::kPanel + gap;
+  std::vector<bfloat16> x(M * ldx), w(count * size);
+  for (bfloat16& v : x) v = half();
+  for (bfloat16& v : w) v = half();
+  std::vector<float> wide(x.size()), y(M * stride, 7), want = y;
+  for (size_t i = 0; i < x.size(); i++) wide[i] = af::widened(x[i]);
+  const int64_t first = std::uniform_int_distribution<int64_t>(0, K / 2)(random) * 2;  // of the first call
+  af::by_pairs([&](auto type) {
+    const auto* rows = [&] {
+      if constexpr (std::is_same_v<decltype(type), float>) return wide.data();
+      if constexpr (!std::is_same_v<decltype(type), float>) return x.data();
+    }();
+    const bfloat16* rest = w.data() + first * af::kPanel;
+    if (first > 0) af::chain({y.data(), stride, false}, rows, ldx, M, {w.data(), size, count, first});
+    if (first < K) af::chain({y.data(), stride, first > 0}, rows + first, ldx, M, {rest, size, count, K - first});
+  });
+  af::chain_plain({want.data(), stride, false}, wide.data(), ldx, M, {w.data(), size, count, K});
+  int64_t n = 0;
+  for (size_t i = 0; i < y.size(); i++) n += std::memcmp(&y[i], &want[i], sizeof(float)) != 0;
+  return n;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -58,7 +89,7 @@ int main(int argc, char** argv) {
   if (fault == "crossed") af::dot::fault = af::dot::Fault::kCrossed;
   std::mt19937 random(1);
   const auto from = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
-  int64_t cases = 0, elements = 0, different = 0, plain = 0, small = 0;
+  int64_t cases = 0, elements = 0, different = 0, plain = 0, small = 0, chains = 0;
   for (int64_t M = 1; M <= 40; M++) {
     for (int i = 0; i < 12; i++, cases++) {
       const int64_t K = i < 4 ? from(1, 40) : i < 8 ? from(380, 390) : from(700, 1200);  // one piece, its edge, several
@@ -67,9 +98,14 @@ int main(int argc, char** argv) {
       elements += c.M * c.N;
     }
     plain += differing({M, from(1, 16), from(1, 384), M % 2 == 1, M % 3 == 1, M % 5 < 2, 1}, random, true);
+    for (const int64_t pairs : {from(1, 40), from(188, 196), from(300, 600)})  // one piece, its edge, several
+      chains += differing_chains(M, from(1, 4), 2 * pairs, from(0, 1) * 6, random);
     small += differing({M, 20, 101, false, false, false, 1e-20f}, random, false);
   }
-  std::printf("pairs %d, cases %lld, elements %lld, different %lld, from plain %lld, of subnormal products %lld\n",
-              af::takes_pairs() ? 1 : 0, static_cast<long long>(cases), static_cast<long long>(elements),
-              static_cast<long long>(different), static_cast<long long>(plain), static_cast<long long>(small));
+  std::printf(
+      "pairs %d, cases %lld, elements %lld, different %lld, from plain %lld, in chains %lld, of subnormal products "
+      "%lld\n",
+      af::takes_pairs() ? 1 : 0, static_cast<long long>(cases), static_cast<long long>(elements),
+      static_cast<long long>(different), static_cast<long long>(plain), static_cast<long long>(chains),
+      static_cast<long long>(small));
 }
