@@ -106,7 +106,7 @@ type Matcher interface {
 type Probe struct {
 	TokenIDs  []int32   // [P], P >= 2
 	Logprobs  []float32 // [P-1] of each token but the first given those before it, at temperature 1
-	Tolerance float64   // largest difference between engine and trainer in a logprob, in nats; above 0
+	Tolerance float64   // of the difference between engine and trainer in a logprob, in nats; above 0. vllm.Compare has the rule
 }
 
 // Capabilities say what an engine can do; the trainer refuses an engine without TokenIDs or WeightUpdates.
