@@ -151,7 +151,7 @@ func TestAReplayNamesTheOlderProgram(t *testing.T) {
 		for _, c := range []struct {
 			fact  string
 			older bool
-		}{{"", true}, {"1 3", true}, {"2", true}, {"3", false}} {
+		}{{"", true}, {"1 4", true}, {"3", true}, {"4", false}} {
 			require.NoError(t, r.folder.DB.SetFact(t.Context(), recovery.RulesFact, c.fact))
 			from, err := store.OpenReader(storePath(t, r))
 			require.NoError(t, err)

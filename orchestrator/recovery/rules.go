@@ -13,14 +13,15 @@ import (
 
 // rules numbers what a program makes of the same job and the same completions. It is raised, and changedRules gets a line, when
 // another program would make other tokens, ends or updates of what a run recorded.
-const rules = 3
+const rules = 4
 
 // changedRules says what each number changed.
 var changedRules = map[int]string{
 	2: "special tokens that prompts, schemas and observations spell are text (as before: agent.special_tokens: markup); a completion that a token limit cut " +
 		"is neither a call nor an answer (as before: rollout.cut: parse); where another stop token ended a turn, the observation closes it as the chat template does; " +
 		"trainer.schedule counts every step of the run, also those without an update",
-	3: "with model.dtype or engine.dtype bfloat16, the trainer's forward and the local engine round activations and attention's probabilities at the same places and add in one order, and attention's backward multiplies numbers of bfloat16",
+	3: "with model.dtype or engine.dtype bfloat16, the trainer's forward and the local engine round activations at the same places and add in one order",
+	4: "with model.dtype or engine.dtype bfloat16 on a CPU, attention multiplies numbers of bfloat16, forward and backward, and rounds its probabilities to it",
 }
 
 // RulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.

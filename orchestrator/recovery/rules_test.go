@@ -24,10 +24,10 @@ func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
 		recorded       bool
 		notes, lenient bool
 	}{
-		{"", "3", false, false, false},
-		{"3", "3", true, false, false},
-		{"", "1 3", true, true, true},
-		{"1 3", "1 3", true, false, true},
+		{"", "4", false, false, false},
+		{"4", "4", true, false, false},
+		{"", "1 4", true, true, true},
+		{"1 4", "1 4", true, false, true},
 	} {
 		db, err := store.Open(path)
 		require.NoError(t, err)

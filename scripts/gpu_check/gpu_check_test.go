@@ -349,7 +349,7 @@ func TestGPUCheckIsTold(t *testing.T) {
 	require.Eventually(t, func() bool {
 		text, err := os.ReadFile(filepath.Join(dir, "running"))
 		running = strings.Fields(string(text))
-		said, _ := os.ReadFile(filepath.Join(dir, "out", "stage-2.md")) // not there at first
+		said, _ := os.ReadFile(filepath.Join(dir, "out", "stage-2.md"))                                      // not there at first
 		return err == nil && len(running) == 2 && strings.Contains(string(said), "| memory and optimizer |") // the trainer has two rows
 	}, 30*time.Second, 20*time.Millisecond)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
