@@ -74,7 +74,7 @@ func check(j *Job) {
 		fail("data", "min_reward and best_of choose among the trajectories of data.run, which is missing")
 	}
 	if n := j.Trainer.CheckpointLayers; n > 0 && !j.Trainer.Checkpointing {
-		fail("trainer.checkpoint_layers", "%d layers are computed again with trainer.checkpointing: true alone", n)
+		fail("trainer.checkpoint_layers", "%d does nothing without trainer.checkpointing: true", n)
 	}
 	if fault := j.Trainer.WarmupFault("trainer.steps"); fault != "" && (j.SFT == nil || j.SFT.Epochs == 0) { // epochs are counted with the data
 		fail("trainer.warmup_steps", "%s", fault)

@@ -103,7 +103,7 @@ func TestProblemsBetweenValues(t *testing.T) {
 		"custom of ours":               {"agent: {kind: custom, format: hermes}", "/jobs/job.yaml:6:31: agent.format: hermes is a format of kind tool_call; set that kind, or name a format that the program added"},
 		"tool twice":                   {"agent: {tools: [calculator, calculator]}", `/jobs/job.yaml:6:29: agent.tools.1: "calculator" is given twice`},
 		"warm-up":                      {"trainer: {steps: 2, warmup_steps: 3}", "/jobs/job.yaml:6:35: trainer.warmup_steps: 3 steps of warm-up are more than trainer.steps (2)"},
-		"layers without checkpointing": {"trainer: {checkpoint_layers: 3}", "/jobs/job.yaml:6:30: trainer.checkpoint_layers: 3 layers are computed again with trainer.checkpointing: true alone"},
+		"layers without checkpointing": {"trainer: {checkpoint_layers: 3}", "/jobs/job.yaml:6:30: trainer.checkpoint_layers: 3 does nothing without trainer.checkpointing: true"},
 		"nothing but warm-up":          {"trainer: {steps: 3, warmup_steps: 3, schedule: cosine}", "/jobs/job.yaml:6:35: trainer.warmup_steps: 3 steps of warm-up leave schedule cosine none of trainer.steps (3); lower it, or use constant"},
 		"no learning rate":             {"trainer: {learning_rate: 0}", "/jobs/job.yaml:6:26: trainer.learning_rate: 0 is out of range, allowed is a number above 0 up to 1"},
 		"stale in sync":                {"rollout: {max_staleness: 2}", "/jobs/job.yaml:6:26: rollout.max_staleness: 2, but mode sync without oversample trains on nothing stale; use mode async, or leave it out"},
