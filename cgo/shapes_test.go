@@ -468,8 +468,7 @@ func TestAStepIsMeasured(t *testing.T) {
 		require.InDelta(t, r.Profiled, sum, 0.1)
 		require.Less(t, r.Stages["other"].Backward, r.Profiled)
 		layers := 2
-		attention := 2 * layers // forward and backward
-		attention += min(s.checkpoint, layers)
+		attention := 2*layers + min(s.checkpoint, layers) // forward and backward, and forward again
 		require.Equal(t, attention, r.Stages["attention"].Calls)
 		require.Equal(t, 1, r.Stages["optimizer"].Calls)
 		require.Equal(t, 2, r.Stages["head"].Calls)

@@ -89,8 +89,8 @@ func weigh(ctx context.Context, j *job.Job, s memory.Setting, device int64) Memo
 		if p.Fits != "yes" {
 			p.Remedies = append(p.Remedies, memory.Remedies(s, place)...)
 		}
-		if s.Checkpoint > 0 && p.Fits == "yes" {
-			if n, ok := memory.FewestLayers(s, place, p.Has.Bytes); ok && n < min(s.Checkpoint, s.Model.NumLayers) && place == trainerPlace(s) {
+		if p.Fits == "yes" && place == s.Place() {
+			if n, ok := memory.FewestLayers(s, place, p.Has.Bytes); ok && n < min(s.Checkpoint, s.Model.NumLayers) {
 				m.Notes = append(m.Notes, fewer(n, s.Model.NumLayers))
 			}
 		}
@@ -103,14 +103,6 @@ func weigh(ctx context.Context, j *job.Job, s memory.Setting, device int64) Memo
 		}
 	}
 	return m
-}
-
-// trainerPlace is where activations lie.
-func trainerPlace(s memory.Setting) string {
-	if s.CUDA {
-		return memory.Device
-	}
-	return memory.Host
 }
 
 // fewer says that so few of the layers need to be computed again.

@@ -148,19 +148,12 @@ bfloat16* half_at(const at::Tensor& t, int64_t row, int64_t column) {
   return elements<bfloat16>(t) + row * t.stride(0) + column;
 }
 
-size_t keys_of(const std::vector<Run>& runs) {
-  int64_t n = 0;
-  for (const Run& r : runs) n += r.length;
-  return static_cast<size_t>(n);
-}
-
 HalfBlock half_block(const Shape& s, const Block& b, int64_t kv, const at::Tensor& q, const at::Tensor& keys) {
   HalfBlock block{half_at(q, b.row(0), kv * s.G * s.E), q.stride(0), b.count, s.G, s.E, s.scale, {}, {}};
   const bfloat16* key = half_at(keys, 0, kv * s.E);
-  const auto runs = key_runs(b);
-  const size_t seen = keys_of(runs);
+  const size_t seen = static_cast<size_t>(b.keys());
   block.keys.reserve(seen), block.values.reserve(seen);
-  for (const Run& r : runs) {
+  for (const Run& r : key_runs(b)) {
     for (int64_t t = r.start; t < r.start + r.length; t++) {
       block.keys.push_back(key + t * keys.stride(0));
       block.values.push_back(block.keys.back() + s.K * s.E);
@@ -194,10 +187,9 @@ void half_backward_block(const Shape& s, const Block& b, int64_t kv, const HalfB
                   p.d_q.stride(0),
                   {},
                   {}};
-  const auto runs = key_runs(b);
-  const size_t seen = keys_of(runs);
+  const size_t seen = static_cast<size_t>(b.keys());
   d.d_keys.reserve(seen), d.d_values.reserve(seen);
-  for (const Run& r : runs) {
+  for (const Run& r : key_runs(b)) {
     for (int64_t t = r.start; t < r.start + r.length; t++)
       d.d_keys.push_back(d_k + t * s.E), d.d_values.push_back(d_v + t * s.E);
   }

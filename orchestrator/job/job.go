@@ -19,13 +19,13 @@ package job
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/tools"
 )
 
@@ -305,7 +305,7 @@ type Eval struct {
 	ToolOff     bool    `yaml:"tool_off" default:"false" doc:"once more at the end with the tools switched off: the same prompt, but a call is answered with an error"`
 }
 
-// Checkpointed is how many layers, from the first, are computed again in backward; of all of them a number that no model has.
+// Checkpointed is how many layers, from the first, are computed again in backward, as of cgo.ForwardOptions.
 func (t Trainer) Checkpointed() int {
 	switch {
 	case !t.Checkpointing:
@@ -313,7 +313,7 @@ func (t Trainer) Checkpointed() int {
 	case t.CheckpointLayers > 0:
 		return t.CheckpointLayers
 	}
-	return math.MaxInt32
+	return cgo.AllLayers
 }
 
 // WarmupFault says what is wrong with a warm-up for t's steps, which are named; "" for nothing.

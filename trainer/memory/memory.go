@@ -80,12 +80,17 @@ type Plan struct {
 
 const float = 4 // bytes of a float32
 
+// Place is where the trainer computes.
+func (s Setting) Place() string {
+	if s.CUDA {
+		return Device
+	}
+	return Host
+}
+
 // Of adds up what a job needs.
 func Of(s Setting) Plan {
-	b := builder{s: s, place: Host}
-	if s.CUDA {
-		b.place = Device
-	}
+	b := builder{s: s, place: s.Place()}
 	b.model()
 	b.frozen()
 	b.update()
