@@ -300,11 +300,13 @@ void af_optimizer_set_step(af_optimizer *o, int64_t step);
 
 /* ---- inference: paged KV cache, rows of several sequences in one forward ---- */
 typedef struct af_cache af_cache;
-/* num_blocks blocks of block_size tokens each, for all layers; dtype AF_F32 or AF_BF16: what it computes in, whatever the
-   model does; in AF_BF16 as a model in that type on a CPU without adapters does, up to the logits' last bits, with keys and
-   values in it; out new, af_cache_free. Freed before the model. */
+/* num_blocks blocks of block_size tokens each, for all layers; dtype AF_F32 or AF_BF16: what it computes in and keeps keys
+   and values in. On the CPU whatever the model does; in AF_BF16 as a model in that type without adapters does, up to the
+   logits' last bits. On a device it must be the model's. out new, af_cache_free. Freed before the model. */
 af_error *af_cache_new(af_model *m, int64_t num_blocks, int64_t block_size, int dtype, af_cache **out);
 void af_cache_free(af_cache *c);
+/* 1 where a row's result is the same bits whatever the other rows of a step are: on the CPU */
+int af_cache_batch_invariant(const af_cache *c);
 typedef struct {
   int64_t num_rows;              /* R tokens to compute, of any mix of sequences */
   const int32_t *tokens;         /* [R] */
@@ -337,8 +339,7 @@ typedef struct {
   int32_t *top_ids;              /* [O, K] the most likely tokens, most likely first, lower id before higher; -1 after k */
   float *top_logprobs;           /* [O, K] -infinity for what truncation excludes */
 } af_step;
-/* Every row's result is the same bits whatever the other rows are.
-   sampled [O] token ids; logprobs [O] of the distribution that was sampled (greedy: of temperature 1), float32 */
+/* sampled [O] token ids; logprobs [O] of the distribution that was sampled (greedy: of temperature 1), float32 */
 af_error *af_cache_step(af_cache *c, const af_step *s, int32_t *sampled, float *logprobs);
 
 #ifdef __cplusplus

@@ -13,7 +13,7 @@ import (
 	"unsafe"
 )
 
-// Cache is the paged store of keys and values of a model's inference, on the CPU. Its methods may be called from any
+// Cache is the paged store of keys and values of a model's inference, on the model's device. Its methods may be called from any
 // goroutine; they and the model's exclude each other.
 type Cache struct {
 	model   *Model
@@ -31,7 +31,8 @@ type Cache struct {
 	}
 }
 
-// NewCache makes a cache for m. It holds a packed copy of the weights, made anew by the first Step after a change.
+// NewCache makes a cache for m. On the CPU it holds a packed copy of the weights, made anew by the first Step after a change, and computes in
+// the config's type; on a device it reads the weights that forwards read, and the config's type must be the model's.
 func NewCache(m *Model, c CacheConfig) (*Cache, error) {
 	k := &Cache{model: m}
 	dtype := C.int(C.AF_F32)
@@ -58,6 +59,13 @@ func (k *Cache) Close() error {
 		k.ptr = nil
 	}
 	return nil
+}
+
+// BatchInvariant reports whether a row's result is the same bits whatever the other rows of its step are: on the CPU.
+func (k *Cache) BatchInvariant() bool {
+	k.model.handle.mu.Lock()
+	defer k.model.handle.mu.Unlock()
+	return k.ptr != nil && C.af_cache_batch_invariant(k.ptr) != 0
 }
 
 // Step computes s and fills its Sampled and Logprobs. Logits that are not finite give [ErrNonFinite], indices out of range

@@ -3,7 +3,9 @@
 package cgo
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 	"runtime"
 	"testing"
 
@@ -17,12 +19,15 @@ func stepFlops(c ModelConfig) (row, head float64) {
 	return 2 * float64(c.NumLayers) * (d*(h+2*k)*e + h*e*d + 3*d*f), 2 * float64(c.VocabSize) * d
 }
 
+// benchModel has the shape that AGENTFLY_BENCH_MODEL names, else SmolLM2's, on the device that tests run on.
 func benchModel(b *testing.B) *Model {
 	b.Helper()
 	runtime.LockOSThread()
 	b.Cleanup(runtime.UnlockOSThread)
 	SetThreads(runtime.GOMAXPROCS(0))
-	m, err := NewModel(smolLM2(), "cpu")
+	c, err := modelShape(cmp.Or(os.Getenv("AGENTFLY_BENCH_MODEL"), "135M"))
+	require.NoError(b, err)
+	m, err := NewModel(c, testDevice())
 	require.NoError(b, err)
 	b.Cleanup(func() { m.Close() })
 	require.NoError(b, m.Init(1, 0.02))
@@ -34,6 +39,9 @@ func benchCaches(b *testing.B, run func(b *testing.B, m *Model, bfloat16 bool)) 
 	b.Helper()
 	m := benchModel(b)
 	b.Run("fp32", func(b *testing.B) { run(b, m, false) })
+	if testDevice() != "cpu" {
+		require.NoError(b, m.SetDType(BF16))
+	}
 	b.Run("bf16", func(b *testing.B) { run(b, m, true) })
 }
 

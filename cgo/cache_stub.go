@@ -8,5 +8,6 @@ type Cache struct{}
 // NewCache returns ErrUnavailable.
 func NewCache(*Model, CacheConfig) (*Cache, error) { return nil, ErrUnavailable }
 
-func (k *Cache) Close() error     { return nil }
-func (k *Cache) Step(*Step) error { return ErrUnavailable }
+func (k *Cache) BatchInvariant() bool { return false }
+func (k *Cache) Close() error         { return nil }
+func (k *Cache) Step(*Step) error     { return ErrUnavailable }

@@ -171,6 +171,9 @@ func everyOperation() (operations []operation) {
 	for _, n := range []int{8, 4096, 5003, 7} {
 		operations = append(operations, stepOperation(r, n, 1), stepOperation(r, n, 0.37))
 	}
+	for _, s := range pagedShapes {
+		operations = append(operations, pagedOperation(r, s))
+	}
 	return operations
 }
 
@@ -216,7 +219,7 @@ func TestKernelsEqualExpressions(t *testing.T) {
 		}
 	}
 	if len(operations) > 0 && os.Getenv("AGENTFLY_NATIVE") != "" {
-		require.Len(t, seen, 15, "kernels that ran")
+		require.Len(t, seen, 19, "kernels that ran")
 	}
 }
 
@@ -266,7 +269,7 @@ func bits(x []float32) []uint32 {
 func TestKernelsWithoutBarriers(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 9))
 	norm := rowOperations(r, 2, 1, 640)
-	for _, o := range []operation{norm[0], norm[1], headOperation(r, 2, 9000, 1)} {
+	for _, o := range []operation{norm[0], norm[1], headOperation(r, 2, 9000, 1), pagedOperation(r, pagedShape{16, 1, 2, 8, []int{70, 600}})} {
 		for _, dtype := range []DType{F32, BF16} {
 			t.Run(fmt.Sprint(o.name, dtype), func(t *testing.T) {
 				scripted(t, "libcuda-without-barriers.so.1")
@@ -293,6 +296,8 @@ func TestKernelLaunches(t *testing.T) {
 	}
 	headOperation(r, 300, 40, 1).run(t, BF16, 0)
 	stepOperation(r, 4097, 1).run(t, BF16, 0)
+	pagedOperation(r, pagedShape{16, 7, 3, 8, []int{512, 1}}).run(t, BF16, 0)
+	pagedOperation(r, pagedShape{16, 4, 3, 8, []int{513, 1, 1}}).run(t, BF16, 0)
 	require.Equal(t, []string{
 		"af_rms_norm_bf16 3x2 256 0", "af_rms_norm_bf16 3x2 256 0",
 		"af_rms_norm_backward_bf16 3x1 256 8800", "af_sum_parts 9x1 256 0",
@@ -300,6 +305,8 @@ func TestKernelLaunches(t *testing.T) {
 		"af_rope_bf16 3x3 128 0", "af_rope_bf16 3x3 128 0",
 		"af_head_forward 300x1 512 0", "af_head_backward_bf16 300x1 512 0",
 		"af_adamw 3x1 256 0",
+		"af_attend_paged_bf16 12x1 128 1152",
+		"af_attend_paged_bf16 9x2 128 1152", "af_join_spans_bf16 3x2 128 0",
 	}, launched(t, log))
 }
 

@@ -125,6 +125,13 @@ func TestSizesOfMicroBatchesDoNotAddUp(t *testing.T) {
 	require.Less(t, most, largest*5/4)
 }
 
+// On a device values of bfloat16 have no panels: 34 numbers are not 48.
+func TestTokenBytesOnADevice(t *testing.T) {
+	require.Equal(t, int64(3*2*2*34*2), CacheConfig{BFloat16: true}.TokenBytes(3, 2, 34, true))
+	require.Equal(t, int64(3*2*(34+48)*2), CacheConfig{BFloat16: true}.TokenBytes(3, 2, 34, false))
+	require.Equal(t, int64(3*2*2*34*4), CacheConfig{}.TokenBytes(3, 2, 34, true))
+}
+
 // TokenBytes are what the cache takes, also for heads that are no multiple of 16 wide. The memory is address space only: no block is used.
 func TestTokenBytesAreTheCaches(t *testing.T) {
 	const size, room = 16, 512 << 20 // each tensor has pages of its own
@@ -134,7 +141,7 @@ func TestTokenBytesAreTheCaches(t *testing.T) {
 			c.HeadDim, c.InvFreq = width, make([]float32, width/2)
 			m := tinyModel(t, c, 1)
 			k := CacheConfig{BlockSize: size, BFloat16: half}
-			each := k.TokenBytes(c.NumLayers, c.NumKVHeads, width)
+			each := k.TokenBytes(c.NumLayers, c.NumKVHeads, width, false)
 			k.Blocks = int(room / (size * each))
 			want, least := int64(k.Blocks)*size*each, int64(math.MaxInt64)
 			for range 3 { // what else takes address space meanwhile does so once

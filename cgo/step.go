@@ -2,17 +2,20 @@ package cgo
 
 // CacheConfig says how many keys and values a [Cache] holds.
 type CacheConfig struct {
-	Blocks    int  // blocks of BlockSize tokens each, for all layers; memory is taken as blocks are first used
+	Blocks    int  // blocks of BlockSize tokens each, for all layers; memory is taken as blocks are first used, on a device at once
 	BlockSize int  // a multiple of 8
-	BFloat16  bool // compute in bfloat16 as a model of that dtype does, and keep keys and values in it; sums are float32
+	BFloat16  bool // compute in bfloat16 as a model of that dtype does, and keep keys and values in it; sums are float32. On a device: the model's dtype
 }
 
-// TokenBytes is how many bytes the keys and values of a token take, whose blocks have 16 tokens or a multiple: numbers of float32, or of bfloat16
-// with the values in panels of 16 elements.
-func (c CacheConfig) TokenBytes(layers, kvHeads, headDim int) int64 {
+// TokenBytes is how many bytes the keys and values of a token take, whose blocks have 16 tokens or a multiple, of a model on the CPU or on a
+// device: numbers of float32, or of bfloat16. On the CPU the values of the latter lie in panels of 16 elements.
+func (c CacheConfig) TokenBytes(layers, kvHeads, headDim int, onDevice bool) int64 {
 	elements, bytes := 2*headDim, 4
 	if c.BFloat16 {
-		elements, bytes = headDim+(headDim+15)/16*16, 2
+		bytes = 2
+	}
+	if c.BFloat16 && !onDevice {
+		elements = headDim + (headDim+15)/16*16
 	}
 	return int64(layers) * int64(kvHeads) * int64(elements*bytes)
 }

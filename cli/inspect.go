@@ -33,7 +33,7 @@ func (c inspectCommands) command() *cli.Command {
 		{Name: "score", Usage: `{"ids": […]} -> logprobs and entropy of each next token, from the trainer's forward`, Flags: []cli.Flag{
 			modelFlag(),
 			&cli.StringFlag{Name: "dtype", Value: "fp32", Usage: "fp32 or bfloat16: what the forward computes in"},
-			&cli.BoolFlag{Name: "engine", Usage: "from the local engine instead; it gives no entropy"},
+			&cli.BoolFlag{Name: "engine", Usage: "from the local engine instead, on the same device; it gives no entropy"},
 		}, Action: c.score},
 		{Name: "loss", Usage: "algorithm and trajectories -> advantages, loss, gradient", Action: c.loss},
 		{Name: "trajectory", Usage: "the stored trajectories of a run, token by token", Flags: trajectoryFlags(), Action: c.trajectory},

@@ -39,6 +39,7 @@ func (c serveCommand) command() *cli.Command {
 			&cli.IntFlag{Name: "max-queue", Value: 1024, Usage: "completions that run or wait; more are refused with status 429"},
 			&cli.IntFlag{Name: "max-logprobs", Value: 20, Usage: "most logprobs a token"},
 			&cli.Int64Flag{Name: "kv-cache-memory-bytes", Usage: "memory of the cache of keys and values; default holds 32768 tokens, or one completion"},
+			&cli.StringFlag{Name: "device", Value: "auto", Usage: "auto (CUDA where it is usable), cpu or cuda: where sampling computes"},
 			&cli.StringFlag{Name: "dtype", Value: "auto", Usage: "auto (float32), float32 or bfloat16: type that sampling computes in"},
 			&cli.StringFlag{Name: "logprobs-mode", Value: "raw_logprobs", Usage: "raw_logprobs or processed_logprobs (after temperature and truncation)"},
 			&cli.StringFlag{Name: "tool-call-parser", Value: agents.DefaultParser, Usage: "form of tool calls: " + strings.Join(c.registries.Agents.Parsers(), ", ")},
@@ -75,11 +76,14 @@ func checkServe(x *cli.Context, parsers []string) error {
 		}
 	}
 	for flag, allowed := range map[string][]string{
-		"dtype": {"auto", "float", "float32", "bfloat16"}, "logprobs-mode": {"raw_logprobs", "processed_logprobs"}, "tool-call-parser": parsers,
+		"device": {"auto", "cpu", "cuda"}, "dtype": {"auto", "float", "float32", "bfloat16"}, "logprobs-mode": {"raw_logprobs", "processed_logprobs"}, "tool-call-parser": parsers,
 	} {
 		if !slices.Contains(allowed, x.String(flag)) {
 			return usagef("--%s is %q; allowed: %s", flag, x.String(flag), strings.Join(allowed, ", "))
 		}
+	}
+	if d := x.String("device"); !policy.HasDevice(d) {
+		return usagef("--device is %s, but libtorch sees no CUDA device here; use auto or cpu (agentfly doctor says what is missing)", d)
 	}
 	return nil
 }
@@ -95,11 +99,15 @@ func (c serveCommand) serve(x *cli.Context) error {
 	if err := checkModel(path); err != nil {
 		return err
 	}
-	p, err := policy.Load(path, policy.Options{Device: "cpu"})
+	half := x.String("dtype") == "bfloat16"
+	p, err := policy.Load(path, policy.Options{Device: x.String("device"), BFloat16: half}) // on a device the engine computes in the model's type
 	if err != nil {
 		return err
 	}
 	defer p.Close()
+	if p.Device() != "cpu" {
+		fmt.Fprintf(c.text, "sampling on %s\n", p.Device())
+	}
 	length := p.Config.MaxContext()
 	if n := x.Int("max-model-len"); n > 0 {
 		if err := p.Config.CheckLength(n); err != nil {
@@ -107,9 +115,9 @@ func (c serveCommand) serve(x *cli.Context) error {
 		}
 		length = n
 	}
-	o := local.Options{MaxModelLen: length, MaxSequences: x.Int("max-num-seqs"), Decoder: p.Tokenizer, BFloat16: x.String("dtype") == "bfloat16"}
+	o := local.Options{MaxModelLen: length, MaxSequences: x.Int("max-num-seqs"), Decoder: p.Tokenizer, BFloat16: half}
 	if n := x.Int64("kv-cache-memory-bytes"); n > 0 {
-		o.CacheTokens = int(n / cgo.CacheConfig{BFloat16: o.BFloat16}.TokenBytes(p.Config.NumLayers, p.Config.NumKVHeads, p.Config.HeadDim))
+		o.CacheTokens = int(n / cgo.CacheConfig{BFloat16: o.BFloat16}.TokenBytes(p.Config.NumLayers, p.Config.NumKVHeads, p.Config.HeadDim, p.Device() != "cpu"))
 	}
 	engine, err := local.New(p.Model, o)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly"
+	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 )
@@ -123,6 +124,7 @@ func TestServeFlags(t *testing.T) {
 		{"--host example.com is reachable from elsewhere", []string{"--host", "example.com", "m"}},
 		{"--port is 70000", []string{"m", "--port", "70000"}},
 		{"--dtype is \"float16\"; allowed: auto, float, float32, bfloat16", []string{"m", "--dtype", "float16"}},
+		{"--device is \"tpu\"; allowed: auto, cpu, cuda", []string{"m", "--device", "tpu"}},
 		{"--logprobs-mode is \"raw_logits\"", []string{"m", "--logprobs-mode", "raw_logits"}},
 		{"--tool-call-parser is \"harmony\"; allowed: hermes, llama3_json, llama4_json, mistral, qwen3_coder, qwen3_json, qwen3_xml", []string{"m", "--tool-call-parser", "harmony"}},
 		{"--max-model-len is 1", []string{"m", "--max-model-len", "1"}},
@@ -134,6 +136,11 @@ func TestServeFlags(t *testing.T) {
 		status, _, errs := command("", append([]string{"serve"}, c.args...)...)
 		require.Equal(t, 2, status, c.message)
 		require.Contains(t, errs, c.message)
+	}
+	if cgo.Available() && cgo.CUDADevices() == 0 {
+		status, _, errs := command("", "serve", "m", "--device", "cuda")
+		require.Equal(t, 2, status)
+		require.Contains(t, errs, "--device is cuda, but libtorch sees no CUDA device here; use auto or cpu")
 	}
 	status, _, errs := command("", "serve", "/no/such/model", "--host", "0.0.0.0", "--api-key", "k")
 	require.Equal(t, 2, status)

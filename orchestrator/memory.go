@@ -55,11 +55,14 @@ func PlanMemory(ctx context.Context, j *job.Job, r Registries, o MemoryOptions) 
 	if err := shareable(j); err != nil {
 		return m, err
 	}
-	s, err := memorySetting(j, a, ranks)
+	device := policy.DeviceOf(j.Device)
+	if o.Device > 0 && device == "cpu" {
+		device = "cuda"
+	}
+	s, err := memorySetting(j, a, ranks, device)
 	if err != nil {
 		return m, err
 	}
-	s.CUDA = s.CUDA || o.Device > 0
 	return weigh(ctx, j, s, o.Device), nil
 }
 
@@ -116,7 +119,7 @@ func fewer(n, layers int) string {
 // room refuses a job of which what is exact exceeds the memory that there is, and notes one of which only the bounds do. What cannot be read of
 // its model is told elsewhere. here is the ranks of this machine; 0: all.
 func room(ctx context.Context, j *job.Job, a *algorithms.Algorithm, ranks, here int, note func(string)) error {
-	s, err := memorySetting(j, a, max(ranks, 1))
+	s, err := memorySetting(j, a, max(ranks, 1), policy.DeviceOf(j.Device))
 	if err != nil {
 		return nil
 	}
@@ -154,13 +157,13 @@ func shareable(j *job.Job) error {
 	return nil
 }
 
-// memorySetting is what the memory of a job depends on.
-func memorySetting(j *job.Job, a *algorithms.Algorithm, ranks int) (s memory.Setting, err error) {
+// memorySetting is what the memory of a job depends on whose trainer computes on device: cpu, cuda or cuda:N.
+func memorySetting(j *job.Job, a *algorithms.Algorithm, ranks int, device string) (s memory.Setting, err error) {
 	s = memory.Setting{
 		BFloat16: j.Model.DType == "bfloat16", Critic: a.HasCritic(), Reference: a.NeedsReference(), Checkpoint: j.Trainer.Checkpointed(), Ranks: ranks,
 		Context: j.Trainer.ContextParallel, Tensor: j.Trainer.TensorParallel, Sharding: cgo.ShardingOf(j.Trainer.Shard),
 		Offload: j.Trainer.Offload == "optimizer", Shared: j.Engine.Sleep > 0,
-		CUDA: j.Device == "cuda" || j.Device == "auto" && cgo.CUDADevices() > 0, Threads: runtime.NumCPU(), Saves: true,
+		CUDA: device != "cpu", Threads: runtime.NumCPU(), Saves: true,
 	}
 	if s.Model, err = configOf(j); err != nil {
 		return s, err
@@ -190,7 +193,11 @@ func memorySetting(j *job.Job, a *algorithms.Algorithm, ranks int) (s memory.Set
 		}
 	}
 	if j.SFT == nil && j.Engine.Kind == "local" {
-		s.Engine = &memory.Engine{CacheTokens: j.Engine.Holds(), MaxSequences: j.Engine.MaxSequences, BFloat16: j.Engine.DType == "bfloat16"}
+		computes, err := j.Local(device)
+		if err != nil {
+			return s, err
+		}
+		s.Engine = &memory.Engine{CacheTokens: j.Engine.Holds(), MaxSequences: j.Engine.MaxSequences, OnDevice: computes.Device != "cpu", BFloat16: computes.BFloat16}
 	}
 	return s, nil
 }

@@ -12,8 +12,10 @@ import (
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trainer/memory"
 )
 
 func memoryRegistries() Registries {
@@ -59,6 +61,41 @@ func TestMemoryIsPlannedForACardThatIsNotHere(t *testing.T) {
 	m, err = PlanMemory(t.Context(), j, memoryRegistries(), MemoryOptions{Device: m.Places[0].Need.Exact + 1})
 	require.NoError(t, err)
 	require.Equal(t, "perhaps", m.Places[0].Fits)
+}
+
+// The local engine's memory is planned where it computes: on a card, unless the job keeps it on the CPUs. A rank's device has a number.
+func TestTheEngineIsPlannedWhereItComputes(t *testing.T) {
+	places := func(device string, sets ...string) map[string]string {
+		j, err := job.Load("../examples/tiny.yaml", append(sets, "model.path="+configured(t, 28), "device=cpu")...)
+		require.NoError(t, err)
+		a, err := job.Algorithm(j, algorithms.NewRegistry())
+		require.NoError(t, err)
+		s, err := memorySetting(j, a, 2, device)
+		require.NoError(t, err)
+		require.Equal(t, device != "cpu", s.CUDA)
+		found := map[string]string{}
+		for _, p := range memory.Of(s).Parts {
+			found[p.Name] = p.Place
+		}
+		return found
+	}
+	for _, device := range []string{"cuda", "cuda:0"} {
+		on := places(device, "deterministic=false")
+		require.Equal(t, memory.Device, on["engine: keys, values"])
+		require.NotContains(t, on, "engine: copy")
+		for _, sets := range [][]string{nil, {"deterministic=false", "engine.device=cpu"}} {
+			beside := places(device, sets...)
+			require.Equal(t, memory.Host, beside["engine: keys, values"], sets)
+			require.Equal(t, memory.Host, beside["engine: copy"], sets)
+		}
+	}
+	require.Equal(t, "cuda:0", policy.DeviceOf("cuda:0"), "as processes.Of names a rank's")
+	require.Equal(t, memory.Host, places("cpu", "deterministic=false")["engine: keys, values"])
+
+	j, err := job.Load("../examples/tiny.yaml", "model.path="+configured(t, 28), "device=cpu", "deterministic=false", "engine.dtype=bfloat16")
+	require.NoError(t, err)
+	_, err = PlanMemory(t.Context(), j, memoryRegistries(), MemoryOptions{Device: 140e9})
+	require.ErrorContains(t, err, "engine.dtype: bfloat16, but on cuda the local engine reads")
 }
 
 // A job that computes more layers again than it must is told how few fit.

@@ -13,10 +13,12 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/processes"
+	"github.com/agentfly/agentfly/orchestrator/recovery"
 	"github.com/agentfly/agentfly/orchestrator/replay"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/policy"
 )
 
 // Replay samples and trains once more what the run in a folder did, and holds tokens, logprobs and versions against its
@@ -30,6 +32,13 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 	defer func() { err = errors.Join(err, from.Close()) }()
 	j, err := recordedJob(dir, from, r.Agents)
 	if err != nil {
+		return err
+	}
+	fact, err := from.Fact(recovery.RulesFact)
+	if err != nil {
+		return err
+	}
+	if err := repeatable(j, fact); err != nil {
 		return err
 	}
 	if output == "" {
@@ -91,6 +100,23 @@ func recordedJob(dir string, from *store.Reader, known *agents.Registry) (*job.J
 		return nil, err
 	}
 	return j, job.Replayable(j)
+}
+
+// repeatable refuses a run whose engine sampled on a device: the bits of a row depend there on what is computed beside it. rules are the numbers
+// of the programs that worked on the run; those of before had the engine on the CPUs, and j is set so.
+func repeatable(j *job.Job, rules string) error {
+	before, err := recovery.SampledOnCPUs(rules)
+	if err != nil {
+		return err
+	}
+	if before && j.Engine.Kind == "local" {
+		j.Engine.Device = "cpu"
+	}
+	computes, err := j.Local(policy.DeviceOf(j.Device))
+	if err != nil || computes.Device == "cpu" {
+		return err
+	}
+	return j.Fail("engine.device", "%s: on %s what a request samples depends on the requests beside it, so nothing can be sampled again bit for bit; runs with engine.device: cpu or deterministic: true can be replayed", j.Engine.Device, computes.Device)
 }
 
 // replaySteps does the steps of the run from once more, with the run t, and holds each against it. Its last checkpoint is of the step saved.

@@ -151,7 +151,7 @@ func TestAReplayNamesTheOlderProgram(t *testing.T) {
 		for _, c := range []struct {
 			fact  string
 			older bool
-		}{{"", true}, {"1 4", true}, {"3", true}, {"4", false}} {
+		}{{"", true}, {"1 5", true}, {"4", true}, {"5", false}} {
 			require.NoError(t, r.folder.DB.SetFact(t.Context(), recovery.RulesFact, c.fact))
 			from, err := store.OpenReader(storePath(t, r))
 			require.NoError(t, err)
@@ -198,4 +198,25 @@ func TestARunWithoutACheckpointShowsText(t *testing.T) {
 	require.NoError(t, f.Open(j, func(string) {}))
 	require.NoError(t, f.Close())
 	require.Equal(t, "2", decoder(dir, nil)([]int32{1}))
+}
+
+// What a device samples depends on what runs beside it, so a run that sampled there is not replayed; one whose engine computes on the CPUs is.
+func TestARunThatSamplesOnADeviceIsNotReplayed(t *testing.T) {
+	rules := "5"
+	repeat := func(sets ...string) error {
+		j, err := job.Load("../examples/tiny.yaml", sets...)
+		require.NoError(t, err)
+		require.NoError(t, job.Replayable(j))
+		return repeatable(j, rules)
+	}
+	require.ErrorContains(t, repeat("device=cuda", "deterministic=false"), "engine.device: auto: on cuda what a request samples depends on the requests beside it")
+	require.NoError(t, repeat("device=cuda"), "deterministic: true keeps the engine on the CPUs")
+	require.NoError(t, repeat("device=cuda", "deterministic=false", "engine.device=cpu"))
+	require.NoError(t, repeat("device=cpu", "deterministic=false"))
+	rules = "3 5"
+	require.Error(t, repeat("device=cuda", "deterministic=false"))
+	rules = "3 4"
+	require.NoError(t, repeat("device=cuda", "deterministic=false"), "the programs of before sampled on the CPUs")
+	rules = "three"
+	require.ErrorContains(t, repeat("device=cuda"), "not a list of numbers")
 }

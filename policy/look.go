@@ -34,6 +34,9 @@ func LookScratch(c ScratchConfig, alphabet, chatTemplate string) (*Policy, error
 	return &Policy{Config: config, Text: text}, err
 }
 
+// DeviceOf is the device that a policy is loaded to: auto and "" are cuda where libtorch and the driver have it, otherwise cpu.
+func DeviceOf(device string) string { return Options{Device: device}.device() }
+
 // HasDevice tells whether the device is there; one of a program without libtorch is unknown, and counts as there.
 func HasDevice(device string) bool {
 	return device != "cuda" || !cgo.Available() || cgo.CUDADevices() > 0

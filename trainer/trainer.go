@@ -70,7 +70,7 @@ func (f FrozenModel) Logprobs(b *cgo.Batch, n cgo.Neighbours) ([]float32, error)
 }
 
 // AdapterOff is the Reference in a model with an adapter: its frozen base, the adapter being switched off for the forward.
-// No other forward of the model may run meanwhile; inference reads packed weights of its own and is not one.
+// No other forward of the model may run meanwhile. The steps of a cgo.Cache are none: they compute the model with its adapter either way.
 type AdapterOff struct{ Model *cgo.Model }
 
 // Logprobs runs the base model's forward without gradient.

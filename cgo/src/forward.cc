@@ -12,8 +12,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
-#include <unordered_map>
-
 #include "cuda/launch.h"
 #include "exchange.h"
 #include "profile.h"
@@ -58,9 +56,12 @@ void linear_add(const af_model& m, const at::Tensor& y, const at::Tensor& x, con
   product_add(y, x, w.t());
   if (bias.defined()) y.add_(bias);
 }
-// d w += dy^T x, d bias += sum of dy, where they are trained
-void linear_gradient(const at::Tensor& dw, const at::Tensor& dbias, const at::Tensor& dy, const at::Tensor& x) {
-  if (dw.defined()) product_add(dw, dy.t(), x);
+// d w += dy^T x, d bias += sum of dy, where they are trained; with zero d w is known to be zeros, which need not be
+// read
+void linear_gradient(const at::Tensor& dw, const at::Tensor& dbias, const at::Tensor& dy, const at::Tensor& x,
+                     bool zero) {
+  if (dw.defined() && zero) product_out(dw, dy.t(), x);
+  if (dw.defined() && !zero) product_add(dw, dy.t(), x);
   if (dbias.defined()) dbias.add_(dy.sum(0, false, at::kFloat));
 }
 
@@ -107,12 +108,12 @@ at::Tensor project_backward(const af_model& m, const Projections& p, const at::T
   return low_rank_backward(m, p.adapter, dy, dx);
 }
 
-// g +=
+// g +=; with zero its matrices are known to be zeros
 void project_gradient(const af_model& m, const Projections& p, const Projections& g, const at::Tensor& dy,
-                      const at::Tensor& x, const at::Tensor& du) {
+                      const at::Tensor& x, const at::Tensor& du, bool zero) {
   int64_t column = 0;
   for (const Projections::Matrix& w : g.parts) {
-    linear_gradient(w.weight, w.bias, dy.narrow(1, column, w.rows), x);
+    linear_gradient(w.weight, w.bias, dy.narrow(1, column, w.rows), x, zero);
     column += w.rows;
   }
   low_rank_gradient(m, p.adapter, g.adapter, dy, x, du);
@@ -156,17 +157,21 @@ struct Workspace {
     d_qkv = make((s.H + 2 * s.K) * s.E);
   }
   at::Tensor normed, act, d_act, d_gate_up, d_normed, d_attn, d_qkv;
+  bool zero = false;  // the gradients were zeros before this backward
 };
 
-// Fills s from s.input, and w.normed.
-void fill_state(const af_model& m, const LayerShare& l, const Plan& plan, Workspace& w, LayerState& s) {
+// Fills s, the state of layer i, from s.input, and w.normed. Without keep the state is not one that backward can use:
+// the residual stream and q and k before their norms are overwritten.
+void fill_state(const af_model& m, const LayerShare& l, const Plan& plan, int64_t i, bool keep, Workspace& w,
+                LayerState& s) {
   const Sizes z(m, plan);
   s.rstd_O = m.scratch({z.O, 1});
   rms_norm(m, as_row(s.input_OD), l.input_norm_D, as_row(w.normed), s.rstd_O);
   s.qkv = m.activation({z.T, (z.H + 2 * z.K) * z.E});
   project(m, l.qkv, s.qkv, all_tokens(m, plan, w.normed));
   if (m.config.qk_norm) {
-    s.raw = copy(m, s.qkv.narrow(1, 0, (z.H + z.K) * z.E));
+    s.raw = s.qkv.narrow(1, 0, (z.H + z.K) * z.E);
+    if (keep) s.raw = copy(m, s.raw);
     s.raw_rstd = m.scratch({z.H + z.K, z.T});
     const at::Tensor q_rstd = s.raw_rstd.narrow(0, 0, z.H).view({z.T, z.H}),
                      k_rstd = s.raw_rstd.narrow(0, z.H, z.K).view({z.T, z.K});
@@ -175,9 +180,13 @@ void fill_state(const af_model& m, const LayerShare& l, const Plan& plan, Worksp
   }
   rope(m, plan, s.qkv, z.H + z.K, 1);
   s.attn = m.activation({z.T, z.H * z.E});
-  s.lse = m.scratch({z.T, z.H});
-  attention(m, plan, s.qkv, s.attn, s.lse);
-  s.middle_OD = copy(m, s.input_OD);
+  if (plan.cached != nullptr) {
+    plan.cached->attend(i, s.qkv, s.attn);
+  } else {
+    s.lse = m.scratch({z.T, z.H});
+    attention(m, plan, s.qkv, s.attn, s.lse);
+  }
+  s.middle_OD = keep ? copy(m, s.input_OD) : s.input_OD;
   project_add(m, plan, l.o, s.middle_OD, s.attn);
   s.middle_rstd_O = m.scratch({z.O, 1});
   rms_norm(m, as_row(s.middle_OD), l.post_norm_D, as_row(w.normed), s.middle_rstd_O);
@@ -186,10 +195,11 @@ void fill_state(const af_model& m, const LayerShare& l, const Plan& plan, Worksp
 }
 
 // The same, and returns the layer's output [O, D].
-at::Tensor layer_forward(const af_model& m, const LayerShare& l, const Plan& plan, Workspace& w, LayerState& s) {
-  fill_state(m, l, plan, w, s);
+at::Tensor layer_forward(const af_model& m, const LayerShare& l, const Plan& plan, int64_t i, bool keep, Workspace& w,
+                         LayerState& s) {
+  fill_state(m, l, plan, i, keep, w, s);
   swiglu(m, w.act, s.gate_up);
-  at::Tensor y = copy(m, s.middle_OD);
+  at::Tensor y = keep ? copy(m, s.middle_OD) : s.middle_OD;
   project_add(m, plan, l.down, y, w.act);
   return y;
 }
@@ -202,16 +212,16 @@ void layer_backward(const af_model& m, const LayerShare& l, const LayerShare& g,
     const at::Tensor dy = all_tokens(m, plan, dx);
     const at::Tensor du = project_backward(m, l.down, w.d_act, dy);
     swiglu_backward(m, w.d_gate_up, w.act, s.gate_up, w.d_act);
-    project_gradient(m, l.down, g.down, dy, w.act, du);
+    project_gradient(m, l.down, g.down, dy, w.act, du, w.zero);
   }
   rms_norm_again(m, as_row(s.middle_OD), l.post_norm_D, as_row(w.normed), s.middle_rstd_O);
   project_gradient(m, l.gate_up, g.gate_up, w.d_gate_up, all_tokens(m, plan, w.normed),
-                   project_backward(m, l.gate_up, w.d_normed, w.d_gate_up));
+                   project_backward(m, l.gate_up, w.d_normed, w.d_gate_up), w.zero);
   rms_norm_backward(m, as_row(dx), g.post_norm_D, as_row(own_tokens(m, plan, w.d_normed)), as_row(s.middle_OD),
                     l.post_norm_D, s.middle_rstd_O);
   {
     const at::Tensor dy = all_tokens(m, plan, dx);
-    project_gradient(m, l.o, g.o, dy, s.attn, project_backward(m, l.o, w.d_attn, dy));
+    project_gradient(m, l.o, g.o, dy, s.attn, project_backward(m, l.o, w.d_attn, dy), w.zero);
   }
   attention_backward(m, plan, s.qkv, s.attn, s.lse, w.d_attn, w.d_qkv);
   rope(m, plan, w.d_qkv, z.H + z.K, -1);
@@ -228,7 +238,7 @@ void layer_backward(const af_model& m, const LayerShare& l, const LayerShare& g,
   }
   rms_norm_again(m, as_row(s.input_OD), l.input_norm_D, as_row(w.normed), s.rstd_O);
   project_gradient(m, l.qkv, g.qkv, w.d_qkv, all_tokens(m, plan, w.normed),
-                   project_backward(m, l.qkv, w.d_normed, w.d_qkv));
+                   project_backward(m, l.qkv, w.d_normed, w.d_qkv), w.zero);
   rms_norm_backward(m, as_row(dx), g.input_norm_D, as_row(own_tokens(m, plan, w.d_normed)), as_row(s.input_OD),
                     l.input_norm_D, s.rstd_O);
 }
@@ -239,15 +249,24 @@ class DistinctRows {
  public:
   DistinctRows() = default;
   DistinctRows(const af_model& m, const af_batch& b) {
-    std::unordered_map<uint64_t, int64_t> seen;
+    check_sizes(b);
+    std::vector<int64_t> last(static_cast<size_t>(b.num_tokens), -1), before;  // distinct rows of one token, linked
     for (int64_t i = 0; i < b.num_rows; i++) {
-      const uint64_t key =
-          static_cast<uint64_t>(static_cast<uint32_t>(b.row_token[i])) << 32 | static_cast<uint32_t>(b.row_target[i]);
-      const auto [at, first] = seen.try_emplace(key, static_cast<int64_t>(token_.size()));
-      index_.push_back(at->second);
-      if (!first) continue;
-      token_.push_back(b.row_token[i]);
-      target_.push_back(b.row_target[i]);
+      const int32_t token = b.row_token[i], target = b.row_target[i];
+      if (token < 0 || token >= b.num_tokens)
+        throw InputError("batch: row_token[" + std::to_string(i) + "] is " + std::to_string(token) +
+                         ", allowed are 0 to " + std::to_string(b.num_tokens - 1));
+      int64_t& newest = last[static_cast<size_t>(token)];
+      int64_t same = newest;
+      while (same >= 0 && target_[static_cast<size_t>(same)] != target) same = before[static_cast<size_t>(same)];
+      if (same < 0) {
+        same = static_cast<int64_t>(token_.size());
+        before.push_back(newest);
+        newest = same;
+        token_.push_back(token);
+        target_.push_back(target);
+      }
+      index_.push_back(same);
     }
     if (token_.size() < index_.size())
       index_N_ = to_device(m, index_);
@@ -310,7 +329,8 @@ LayerShare layer_of(const ForwardState& f, const Parameters& p, int64_t i) {
   return layer_share(f.model->config, f.plan.share, p.layers[i], f.adapter ? p.adapters[i] : none);
 }
 
-void run_forward(ForwardState& f) {
+// Fills all of f but what the heads make of its hidden states. A plan without rows has none.
+void run_layers(ForwardState& f) {
   const Parameters& p = f.model->weights();
   const af_model& m = *f.model;
   m.pool->begin_step();
@@ -325,7 +345,7 @@ void run_forward(ForwardState& f) {
     LayerState s;
     s.input_OD = x_OD;
     need(m, part_layer(i));
-    x_OD = layer_forward(m, layer_of(f, p, i), f.plan, w, s);
+    x_OD = layer_forward(m, layer_of(f, p, i), f.plan, i, f.keep, w, s);
     if (!f.keep) continue;
     if (i < f.checkpoint) {
       LayerState input;
@@ -334,12 +354,18 @@ void run_forward(ForwardState& f) {
     }
     f.layers.push_back(std::move(s));
   }
+  if (f.plan.N == 0) return;
   f.rows_ND = x_OD.index_select(0, f.plan.row_token_N);
   f.rows_rstd_N = m.scratch({f.plan.N, 1});
   need(m, part_head(m.config.num_layers));
   f.hidden_ND = at::empty_like(f.rows_ND);
   rms_norm(m, as_row(f.rows_ND), p.norm_D, as_row(f.hidden_ND), f.rows_rstd_N);
-  f.result = head(m, p.head_VD, f.plan, f.hidden_ND);
+}
+
+void run_forward(ForwardState& f) {
+  run_layers(f);
+  const af_model& m = *f.model;
+  f.result = head(m, f.model->weights().head_VD, f.plan, f.hidden_ND);
   need(m, part_value(m.config.num_layers));
   if (f.values) f.value_N = value_head(m, f.hidden_ND);
 }
@@ -349,7 +375,10 @@ void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor
   af_model& m = *f.model;
   if (f.version != m.version) throw InputError("parameters changed since the forward; run the forward again");
   if (m.exchange) m.exchange->begin_backward();
-  if (!m.grad.flat.defined()) m.grad = m.zeros();
+  if (!m.grad.flat.defined()) m.grad = m.zeros(), m.grad_is_zero = true;
+  // Of several ranks each holds ranges that others add to. On the CPU the first product would get other bits.
+  const bool zero = m.grad_is_zero && !m.exchange && cuda::on_device(m.grad.flat);
+  m.grad_is_zero = false;
   const Parameters& p = m.weights();
   const int64_t layers = m.config.num_layers;
   const at::Tensor d_hidden = head_backward(m, p.head_VD, f.plan, f.hidden_ND, f.result, d_logprob, d_entropy);
@@ -363,10 +392,11 @@ void run_backward(ForwardState& f, const at::Tensor& d_logprob, const at::Tensor
   add_rows(m, dx_OD, f.plan.row_token, f.plan.row_token_N, d_rows);
   dx_OD = dx_OD.to(m.dtype);
   Workspace w(m, f.plan, true);
+  w.zero = zero;
   for (int64_t i = layers - 1; i >= 0; i--) {
     LayerState s = std::move(f.layers[i]);  // freed when this layer is done
     const LayerShare l = layer_of(f, p, i);
-    if (i < f.checkpoint) fill_state(m, l, f.plan, w, s);
+    if (i < f.checkpoint) fill_state(m, l, f.plan, i, /*keep=*/true, w, s);
     layer_backward(m, l, layer_of(f, m.grad, i), f.plan, w, s, dx_OD);
     added(m, part_layer(i));
   }
@@ -421,6 +451,16 @@ struct PolicyForward : torch::autograd::Function<PolicyForward> {
 };
 
 }  // namespace
+
+at::Tensor plan_logits(af_model& m, const Plan& plan) {
+  const auto f = c10::make_intrusive<ForwardState>();
+  f->model = m.shared_from_this();
+  f->adapter = !m.adapters.empty();
+  f->plan = plan;
+  run_layers(*f);
+  return plan.N == 0 ? at::Tensor() : logits(f->hidden_ND, m.weights().head_VD);
+}
+
 }  // namespace af
 
 extern "C" af_error* af_model_forward(af_model* m, const af_batch* b, const af_forward_options* o, af_outputs* out) {

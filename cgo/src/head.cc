@@ -36,12 +36,6 @@ int64_t chunk_rows(const cuda::Kernels* kernels, int64_t V) {
   return std::clamp(kKernelFloats / V / kLeastRows * kLeastRows, kLeastRows, kMostRows);
 }
 
-at::Tensor chunk_logits(const at::Tensor& hidden, const at::Tensor& weight) {
-  at::Tensor z = at::empty({hidden.size(0), weight.size(0)}, hidden.options().dtype(at::kFloat));
-  product_out(z, hidden, weight.t());
-  return z;
-}
-
 HeadResult head_generic(const Plan& plan, const at::Tensor& hidden, const at::Tensor& weight) {
   const auto options = hidden.options().dtype(at::kFloat);
   HeadResult r{at::empty({plan.N}, options), at::empty({plan.N}, options), at::empty({plan.N}, options)};
@@ -50,7 +44,7 @@ HeadResult head_generic(const Plan& plan, const at::Tensor& hidden, const at::Te
   for (int64_t start = 0; start < plan.N; start += chunk) {
     const int64_t n = std::min(chunk, plan.N - start);
     const auto rows = [&](const at::Tensor& t) { return t.narrow(0, start, n); };
-    const at::Tensor z = chunk_logits(rows(hidden), weight);
+    const at::Tensor z = logits(rows(hidden), weight);
     if (kernels != nullptr && kernels->head_forward(z, rows(plan.row_target_N), plan.logit_scale, rows(r.logprob_N),
                                                     rows(r.entropy_N), rows(r.lse_N)))
       continue;
@@ -91,7 +85,7 @@ at::Tensor backward_generic(const Plan& plan, const at::Tensor& hidden, const at
   const at::ScalarType type = cuda::on_device(hidden) ? weight.scalar_type() : at::kFloat;
   for (int64_t start = 0; start < plan.N; start += chunk) {
     const at::Tensor h = hidden.narrow(0, start, std::min(chunk, plan.N - start));
-    const at::Tensor d = chunk_gradient(kernels, plan, f, d_logprob, d_entropy, start, chunk_logits(h, weight), type);
+    const at::Tensor d = chunk_gradient(kernels, plan, f, d_logprob, d_entropy, start, logits(h, weight), type);
     product_out(d_hidden.narrow(0, start, h.size(0)), d, weight);
     if (d_weight.defined()) product_add(d_weight, d.t(), h);
   }
@@ -179,6 +173,12 @@ void backward_rows(const af_model& m, const at::Tensor& weight, const Plan& plan
 }
 
 }  // namespace
+
+at::Tensor logits(const at::Tensor& hidden, const at::Tensor& weight) {
+  at::Tensor z = at::empty({hidden.size(0), weight.size(0)}, hidden.options().dtype(at::kFloat));
+  product_out(z, hidden, weight.t());
+  return z;
+}
 
 HeadResult head(const af_model& m, const at::Tensor& weight_VD, const Plan& plan, const at::Tensor& hidden_ND) {
   const StageTimer timer(Stage::kHead, m.device);

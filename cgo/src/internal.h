@@ -163,6 +163,7 @@ struct af_model : af::Parameters, std::enable_shared_from_this<af_model> {
   af::Layout layout;
   at::Device device = at::kCPU;
   af::Parameters grad;                                            // grad.flat is undefined until the first backward
+  bool grad_is_zero = false;                                      // nothing was added to grad.flat since it was zeros
   uint64_t version = 0;                                           // bumped by every change of a parameter
   std::shared_ptr<af::Pool> pool = std::make_shared<af::Pool>();  // of intermediates, CPU only
   double adapter_scale = 0;                                       // alpha / rank

@@ -52,6 +52,7 @@ void af_model::restore() {
   if (fresh) grad.flat.copy_(held_gradient);
   if (!fresh) grad.flat.add_(held_gradient.to(device));
   held_gradient = at::Tensor();
+  grad_is_zero = false;
 }
 
 extern "C" {

@@ -131,6 +131,7 @@ void step(af_optimizer& o, double lr, double gradient_scale) {
   if (o.config.offload > 0) synchronize(model.device);  // whoever reads the moments reads host memory
   model.version++;
   if (rounded.defined()) model.took_rounded();
+  model.grad_is_zero = true;  // each range was cleared by its step
   if (!o.exchange) return;
   model.grad.flat.zero_();  // the ranges of other ranks too
   if (!o.overlaps()) o.exchange->settle();
@@ -289,6 +290,7 @@ af_error* af_optimizer_step(af_optimizer* o, double lr, double max_norm, double*
     *norm = af::global_norm(*o);
     if (!std::isfinite(*norm)) {
       m.grad.flat.zero_();
+      m.grad_is_zero = true;
       throw af::NonFiniteError("the gradient norm is not finite; gradients are dropped, parameters are unchanged");
     }
     af::step(*o, lr, max_norm > 0 ? std::min(1.0, max_norm / (*norm + 1e-6)) : 1.0);
@@ -298,7 +300,7 @@ af_error* af_optimizer_step(af_optimizer* o, double lr, double max_norm, double*
 af_error* af_optimizer_zero_grad(af_optimizer* o) {
   return af::guard([&] {
     if (o->exchange) o->exchange->drop();
-    if (o->model->grad.flat.defined()) o->model->grad.flat.zero_();
+    if (o->model->grad.flat.defined()) o->model->grad.flat.zero_(), o->model->grad_is_zero = true;
     o->model->held_gradient = at::Tensor();
   });
 }

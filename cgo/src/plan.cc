@@ -1,4 +1,5 @@
 // Checks a packed batch and prepares what every layer reads.
+#include <algorithm>
 #include <cmath>
 
 #include "train.h"
@@ -106,8 +107,43 @@ at::Tensor to_device(const af_model& m, const std::vector<int64_t>& values) {
       m, at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kLong));
 }
 
-Plan make_plan(const af_model& m, const af_batch& b, const Neighbours& ranks) {
+void rotate(const af_model& m, Plan& p, const std::vector<int64_t>& positions) {
+  // Tokens of many sequences have few positions: then each is computed once.
+  const int64_t count = *std::max_element(positions.begin(), positions.end()) + 1, half = m.config.head_dim / 2;
+  const bool shared = count < p.T;
+  const int64_t rows = shared ? count : p.T;
+  const auto position = [&](int64_t r) { return static_cast<float>(shared ? r : positions[static_cast<size_t>(r)]); };
+  at::Tensor cos, sin;  // [rows, E/2]
+  // As transformers: angle = position * inv_freq in float32, then cosine and sine times the attention factor.
+  if (as_engine(m)) {  // libtorch's differ from the engine's in the last bit
+    cos = at::empty({rows, half}, at::kFloat), sin = at::empty({rows, half}, at::kFloat);
+    float *c = cos.mutable_data_ptr<float>(), *s = sin.mutable_data_ptr<float>();
+    for (int64_t r = 0; r < rows; r++) {
+      kernel::rotation(c + r * half, s + r * half, position(r), m.config.inv_freq, half,
+                       static_cast<float>(m.config.attention_factor));
+    }
+  } else {
+    const at::Tensor angle = at::empty({rows, half}, at::kFloat);
+    float* a = angle.mutable_data_ptr<float>();
+    for (int64_t r = 0; r < rows; r++) {
+      for (int64_t i = 0; i < half; i++) a[r * half + i] = position(r) * m.config.inv_freq[i];
+    }
+    cos = at::cos(angle).mul_(m.config.attention_factor), sin = at::sin(angle).mul_(m.config.attention_factor);
+  }
+  if (!m.device.is_cpu()) cos = to_device(m, cos), sin = to_device(m, sin);
+  if (shared) {
+    const at::Tensor index = to_device(m, positions);
+    cos = cos.index_select(0, index), sin = sin.index_select(0, index);
+  }
+  p.cos_T = cos, p.sin_T = sin;
+}
+
+void check_sizes(const af_batch& b) {
   if (b.num_tokens < 1 || b.num_rows < 1) throw InputError("batch: it needs at least one token and one row");
+}
+
+Plan make_plan(const af_model& m, const af_batch& b, const Neighbours& ranks) {
+  check_sizes(b);
   if (!(b.temperature > 0) || !std::isfinite(b.temperature)) throw InputError("batch: temperature must be above 0");
   Plan p;
   p.share = ranks.tensor ? share_of(m.config, ranks.tensor->rank(), ranks.tensor->world()) : share_of(m.config, 0, 1);
@@ -133,25 +169,7 @@ Plan make_plan(const af_model& m, const af_batch& b, const Neighbours& ranks) {
   p.row_token_N = to_device(m, p.row_token);
   p.row_target_N = to_device(m, p.row_target);
 
-  // As transformers: angle = position * inv_freq in float32, then cosine and sine times the attention factor.
-  const int64_t half = m.config.head_dim / 2;
-  if (as_engine(m)) {  // libtorch's differ from the engine's in the last bit
-    p.cos_T = at::empty({p.T, half}, at::kFloat), p.sin_T = at::empty({p.T, half}, at::kFloat);
-    float *cos = p.cos_T.mutable_data_ptr<float>(), *sin = p.sin_T.mutable_data_ptr<float>();
-    for (int64_t t = 0; t < p.T; t++) {
-      kernel::rotation(cos + t * half, sin + t * half, static_cast<float>(positions[t]), m.config.inv_freq, half,
-                       static_cast<float>(m.config.attention_factor));
-    }
-  } else {
-    const at::Tensor angle = at::empty({p.T, half}, at::kFloat);
-    float* a = angle.mutable_data_ptr<float>();
-    for (int64_t t = 0; t < p.T; t++) {
-      for (int64_t i = 0; i < half; i++) a[t * half + i] = static_cast<float>(positions[t]) * m.config.inv_freq[i];
-    }
-    p.cos_T = at::cos(angle).mul_(m.config.attention_factor);
-    p.sin_T = at::sin(angle).mul_(m.config.attention_factor);
-  }
-  if (!m.device.is_cpu()) p.cos_T = to_device(m, p.cos_T), p.sin_T = to_device(m, p.sin_T);
+  rotate(m, p, positions);
   if (use_varlen(m)) p.varlen = make_varlen(m, p);
   return p;
 }

@@ -1,9 +1,10 @@
 // Tensors in and out, and the autograd operations that gotorch lacks.
+#include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
 
-#include "internal.h"
+#include "train.h"
 
 namespace af {
 namespace {
@@ -53,6 +54,23 @@ at::Tensor binary(int op, const at::Tensor& a, const at::Tensor& b) {
   }
 }
 
+// Autograd computes on the thread that calls it, also what belongs to a device, for which it has threads of its own:
+// the device would wait until one of them has woken.
+class CallersThread {
+ public:
+  CallersThread() : state_(c10::AutogradState::get_tls_state()) {
+    c10::AutogradState here = state_;
+    here.set_multithreading_enabled(false);
+    c10::AutogradState::set_tls_state(here);
+  }
+  ~CallersThread() { c10::AutogradState::set_tls_state(state_); }
+  CallersThread(const CallersThread&) = delete;
+  CallersThread& operator=(const CallersThread&) = delete;
+
+ private:
+  const c10::AutogradState state_;
+};
+
 }  // namespace
 }  // namespace af
 
@@ -71,7 +89,7 @@ af_error* af_tensor_new(af_model* m, const void* data, int dtype, const int64_t*
     const auto options = at::TensorOptions(af::any_scalar_type(dtype));
     at::Tensor t = at::empty(sizes, options);
     if (t.numel() > 0) t.copy_(at::from_blob(const_cast<void*>(data), sizes, options));
-    *out = new_handle(m == nullptr ? t : t.to(m->device));
+    *out = new_handle(m == nullptr || m->device.is_cpu() ? t : af::to_device(*m, t));
   });
 }
 
@@ -129,6 +147,7 @@ af_error* af_backward(af_tensor loss) {
     if (l.numel() != 1)
       throw af::InputError("the loss is no scalar, it has " + std::to_string(l.numel()) + " elements");
     if (!l.requires_grad()) throw af::InputError("the loss has no autograd history; was the forward run with grad?");
+    const af::CallersThread here;
     torch::autograd::backward({l}, {});
   });
 }

@@ -4,6 +4,8 @@
 // which, and the tests hold one against the other on the CPU. Nothing depends on timing or on the
 // number of threads but libtorch's own matrix products: the same input gives the same bits.
 #pragma once
+#include <mutex>
+
 #include "dealt.h"
 #include "kernels.h"
 #include "share.h"
@@ -38,6 +40,14 @@ struct Varlen {
   at::Tensor row_A, row_begin;   // the keys in the order of their tokens, and [keys() + 1] where those of a token begin
 };
 
+// Attention over keys that lie elsewhere than in the batch: see decode_device.cc.
+class Cached {
+ public:
+  virtual ~Cached() = default;
+  // out [T, HE] of layer i from the rotated qkv [T, (H + 2K)E], whose keys and values it keeps.
+  virtual void attend(int64_t i, const at::Tensor& qkv, const at::Tensor& out) const = 0;
+};
+
 // A checked batch, on the model's device.
 struct Plan {
   int64_t T = 0, O = 0, N = 0;  // tokens, those whose residual stream this process computes, rows
@@ -54,13 +64,19 @@ struct Plan {
   // Where several ranks share the layers (see share.h) of the T tokens O are this one's. null: T.
   std::shared_ptr<const Dealt> tensor;
   Share share;
+  // Takes the place of attention over the segments in a forward that nothing goes back through; null: nothing does.
+  const Cached* cached = nullptr;
 };
 
 // The ranks that compute a batch together; null: this process alone.
 struct Neighbours {
   std::shared_ptr<Group> context, tensor;  // share its tokens, share its layers
 };
+void check_sizes(const af_batch& b);  // InputError without a token or a row
 Plan make_plan(const af_model& m, const af_batch& b, const Neighbours& ranks = {});
+
+// Fills cos_T and sin_T for these positions of the T tokens.
+void rotate(const af_model& m, Plan& p, const std::vector<int64_t>& positions);
 
 // The CPU tensor on the model's device, a copy; from pinned memory to a CUDA device, so that the CPU need not wait.
 at::Tensor to_device(const af_model& m, const at::Tensor& x);
@@ -140,12 +156,21 @@ void attention_backward(const af_model& m, const Plan& plan, const at::Tensor& q
 Varlen make_varlen(const af_model& m, const Plan& plan);
 void attention_varlen(const af_model& m, const Plan& plan, const at::Tensor& q, const at::Tensor& keys,
                       const at::Tensor& out, const at::Tensor& lse);
+// Held while libtorch's deterministic algorithms are asked for, under which its products on CUDA throw: by the call of
+// backward_varlen that asks, and by whoever computes on a thread of its own beside a backward.
+std::mutex& deterministic_mutex();
 // Returns the gradient of keys.
 at::Tensor backward_varlen(const af_model& m, const Plan& plan, const at::Tensor& q, const at::Tensor& keys,
                            const at::Tensor& out, const at::Tensor& lse, const at::Tensor& d_out,
                            const at::Tensor& d_q);
 
+// ---- forward.cc ----
+// The logits [N, V] float32 of the plan's rows, before the temperature, with the adapter where there is one; undefined
+// without rows.
+at::Tensor plan_logits(af_model& m, const Plan& plan);
+
 // ---- head.cc ----
+at::Tensor logits(const at::Tensor& hidden_ND, const at::Tensor& weight_VD);  // [N, V] float32
 struct HeadResult {
   at::Tensor logprob_N, entropy_N, lse_N;
 };

@@ -98,11 +98,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> reference_backward(const Heads& h
 // ---- libtorch's operator ----
 
 // Flash sums d q with atomics unless deterministic algorithms are asked for. They are for this call alone: the setting
-// would refuse other operations, and fill every new tensor.
+// would refuse other operations, and fill every new tensor. It is one of all threads, so that those of a decoder beside
+// a backward wait.
 class Deterministic {
  public:
   Deterministic()
-      : on_(at::globalContext().deterministicAlgorithms()),
+      : lock_(deterministic_mutex()),
+        on_(at::globalContext().deterministicAlgorithms()),
         warn_(at::globalContext().deterministicAlgorithmsWarnOnly()),
         fill_(at::globalContext().deterministicFillUninitializedMemory()) {
     at::globalContext().setDeterministicAlgorithms(true, false);
@@ -116,6 +118,7 @@ class Deterministic {
   Deterministic& operator=(const Deterministic&) = delete;
 
  private:
+  const std::lock_guard<std::mutex> lock_;
   const bool on_, warn_, fill_;
 };
 
@@ -146,6 +149,11 @@ at::Tensor as_ints(const af_model& m, const std::vector<int32_t>& values) {
 }
 
 }  // namespace
+
+std::mutex& deterministic_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
 
 Varlen make_varlen(const af_model& m, const Plan& plan) {
   Varlen v;

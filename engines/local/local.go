@@ -5,8 +5,9 @@
 // batch, the prompt of a group, the earlier turns of a trajectory) are computed once, by whole blocks: a block is found
 // again as soon as its tokens are planned, so that requests which arrive together share even within one step.
 //
-// A request's tokens and logprobs are the same bits whatever runs beside it, after prefix reuse and after preemption: the
-// library computes each row in an order that depends on that row alone.
+// On the CPU a request's tokens and logprobs are the same bits whatever runs beside it, after prefix reuse and after
+// preemption: the library computes each row in an order that depends on that row alone. A model on a device is computed there,
+// with kernels that are chosen by the size of a batch; the capability BatchInvariant says which of the two it is.
 //
 // It does not compute tensors (package cgo does) or change weights: the trainer does, at a barrier that the engine keeps.
 package local
@@ -32,11 +33,11 @@ type Decoder interface {
 type Options struct {
 	MaxModelLen  int     // prompt plus completion, tokens; at least 2, needed
 	BlockSize    int     // tokens of a cache block, a multiple of 8; 0: 16
-	CacheTokens  int     // keys and values kept; at least MaxModelLen; 0: the greater of 32768 and MaxModelLen. Memory is taken as it is first used
+	CacheTokens  int     // keys and values kept; at least MaxModelLen; 0: the greater of 32768 and MaxModelLen. Memory is taken as it is first used, on a device at once
 	MaxSequences int     // most sequences in a step; 0: 64
 	StepTokens   int     // most tokens computed in a step, at least MaxSequences; 0: the greater of 512 and MaxSequences
 	Threads      int     // of libtorch's operations; 0: its default, one per CPU
-	BFloat16     bool    // compute in bfloat16: half the memory traffic, the logprobs of a trainer in bfloat16 on a CPU without adapters
+	BFloat16     bool    // compute in bfloat16: half the memory traffic, the logprobs of a trainer in bfloat16 on a CPU without adapters. On a device: as the model does
 	Version      int32   // policy version of the weights that the model has now
 	Decoder      Decoder // nil: requests with stop strings are refused
 }
@@ -56,18 +57,20 @@ type Stats struct {
 // stepper is the part of cgo.Cache that the engine uses.
 type stepper interface {
 	Step(*cgo.Step) error
+	BatchInvariant() bool
 	Close() error
 }
 
 // Engine implements engines.Engine.
 type Engine struct {
-	options Options
-	vocab   int
-	cache   stepper
-	wake    chan struct{} // buffered: something changed
-	done    chan struct{} // closed when the loop has ended
-	joined  sync.WaitGroup
-	close   sync.Once
+	options   Options
+	vocab     int
+	cache     stepper
+	invariant bool          // the cache's BatchInvariant
+	wake      chan struct{} // buffered: something changed
+	done      chan struct{} // closed when the loop has ended
+	joined    sync.WaitGroup
+	close     sync.Once
 
 	mu       sync.Mutex
 	incoming []*sequence
@@ -83,8 +86,8 @@ var (
 	_ engines.Loaded    = (*Engine)(nil)
 )
 
-// New starts an engine that samples from model, whose parameters it shares with the trainer: only Update may change them.
-// The model must outlive the engine.
+// New starts an engine that samples from model, on the device where it lies, and shares its parameters with the trainer: only
+// Update may change them. The model must outlive the engine.
 func New(model *cgo.Model, o Options) (*Engine, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -124,7 +127,7 @@ func (o Options) complete() (Options, error) {
 }
 
 func start(cache stepper, vocab int, o Options) *Engine {
-	e := &Engine{options: o, vocab: vocab, cache: cache, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	e := &Engine{options: o, vocab: vocab, cache: cache, invariant: cache.BatchInvariant(), wake: make(chan struct{}, 1), done: make(chan struct{})}
 	l := newLoop(e)
 	e.stats = Stats{Blocks: l.pool.total(), Version: o.Version}
 	e.joined.Go(l.run)
@@ -133,7 +136,7 @@ func start(cache stepper, vocab int, o Options) *Engine {
 
 // Capabilities implements engines.Engine.
 func (e *Engine) Capabilities() engines.Capabilities {
-	return engines.Capabilities{TokenIDs: true, WeightUpdates: true, SharedParameters: true, BatchInvariant: true, Constraints: true, Top: e.vocab, MaxModelLen: e.options.MaxModelLen}
+	return engines.Capabilities{TokenIDs: true, WeightUpdates: true, SharedParameters: true, BatchInvariant: e.invariant, Constraints: true, Top: e.vocab, MaxModelLen: e.options.MaxModelLen}
 }
 
 // Stats returns a snapshot as of the last step.

@@ -427,3 +427,17 @@ func TestACompletionGoesOn(t *testing.T) {
 	_, err = e.Generate(t.Context(), rest)
 	require.ErrorContains(t, err, "25 tokens of the prompt were sampled, it has 25")
 }
+
+// Whether a row depends on what is computed beside it is the cache's to say: on a device it does.
+func TestBatchInvarianceIsTheCaches(t *testing.T) {
+	for _, varies := range []bool{false, true} {
+		o, err := Options{MaxModelLen: 100}.complete()
+		require.NoError(t, err)
+		m := newToy(o.BlockSize)
+		m.varies = varies
+		e := start(m, toyVocab, o)
+		require.Equal(t, !varies, e.Capabilities().BatchInvariant)
+		require.NoError(t, e.Close())
+		require.Equal(t, !varies, e.Capabilities().BatchInvariant, "also when it is closed")
+	}
+}

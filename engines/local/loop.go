@@ -206,7 +206,7 @@ func (l *loop) admit(s *sequence) bool {
 		return false
 	}
 	// The last token is computed in any case: its row is sampled from. In a shared block it writes the bits that are there,
-	// so a step that fails cannot harm who shares it.
+	// on a device the same up to rounding, so a step that fails cannot harm who shares it.
 	s.computed = min(len(s.blocks)*l.pool.size, len(s.tokens)-1)
 	for len(s.blocks) < l.blocksOf(len(s.tokens)) {
 		id, _ := l.pool.take() // there are enough

@@ -25,9 +25,13 @@ type toy struct {
 	steps   int
 	rows    int
 	closed  bool
+	varies  bool // a row depends on the others of its step, or so it says
 }
 
 type slot struct{ token, weights int32 }
+
+// BatchInvariant implements stepper.
+func (m *toy) BatchInvariant() bool { return !m.varies }
 
 func newToy(size int) *toy { return &toy{size: size, slots: map[int32][]slot{}} }
 

@@ -102,6 +102,9 @@ func checkEngine(e Engine, fail func(path, format string, args ...any)) {
 		if len(e.Params) > 0 {
 			fail("engine.params", "they are for a kind of engine that the program registers; %s has keys of its own", e.Kind)
 		}
+		if e.Device != "auto" && e.Kind != "local" {
+			fail("engine.device", "%s: only the local engine takes it; leave it out (a vLLM server that the job starts has engine.serve.device)", e.Device)
+		}
 		if e.Serve != nil {
 			checkServe(*e.Serve, fail)
 		}
@@ -162,7 +165,7 @@ func checkMode(j *Job, fail func(path, format string, args ...any)) {
 		fail("engine.sleep", "%d: mode async samples while the trainer needs the memory; use mode sync, or give the servers a device of their own", j.Engine.Sleep)
 	}
 	if j.Deterministic {
-		fail("deterministic", "true, but the batches of mode async and of oversample depend on what ends first; agentfly replay repeats such a run")
+		fail("deterministic", "true, but the batches of mode async and of oversample depend on what ends first; agentfly replay repeats such a run where its engine computes on CPUs")
 	}
 	if j.SFT != nil {
 		fail("rollout.mode", "sft samples nothing that could overlap; leave mode and oversample out")

@@ -34,7 +34,7 @@ type Job struct {
 	Version       int               `yaml:"version" need:"true" min:"1" max:"1" doc:"version of this dialect"`
 	Name          string            `yaml:"name" need:"true" doc:"names the run: letters, digits, dots, _ and -"`
 	Seed          uint64            `yaml:"seed" default:"1" min:"0" doc:"every random choice of a run derives from it"`
-	Deterministic bool              `yaml:"deterministic" default:"false" doc:"the same bits whatever the timing of tools and goroutines, by an engine whose results do not depend on what runs beside"`
+	Deterministic bool              `yaml:"deterministic" default:"false" doc:"the same bits whatever the timing of tools and goroutines, by an engine whose results do not depend on what runs beside; the local one computes on the CPUs for that"`
 	Device        string            `yaml:"device" default:"auto" enum:"auto|cpu|cuda" doc:"where model and engine compute; auto takes CUDA where it is usable"`
 	Model         Model             `yaml:"model" doc:"the policy"`
 	Engine        Engine            `yaml:"engine" doc:"what samples"`
@@ -103,7 +103,8 @@ type Engine struct {
 	Params       map[string]any `yaml:"params" doc:"of a kind that the program registers: parameters of its own. Beside them it takes folder, tolerance and sleep"`
 	CacheTokens  int            `yaml:"cache_tokens" default:"32768" min:"64" max:"100000000" unit:"tokens" doc:"local: size of the key/value cache"`
 	MaxSequences int            `yaml:"max_sequences" default:"128" min:"1" max:"4096" unit:"sequences" doc:"local: most that are decoded at once"`
-	DType        string         `yaml:"dtype" default:"auto" enum:"auto|float32|bfloat16" doc:"local: type that sampling computes in; auto: float32. bfloat16 is faster for a few sequences, and its logprobs are those of a trainer with model.dtype bfloat16 on a CPU; beside one in fp32, on CUDA or with trainer.tensor_parallel, or with adapters, correct for the difference with algorithm.correction"`
+	Device       string         `yaml:"device" default:"auto" enum:"auto|cpu" doc:"local: where sampling computes; auto: on the trainer's device, from the trainer's weights, but with deterministic: true on the CPUs; cpu: on the CPUs, and where the trainer has a device, from a float32 copy of the weights that every update renews"`
+	DType        string         `yaml:"dtype" default:"auto" enum:"auto|float32|bfloat16" doc:"local: type that sampling computes in; auto: float32, on a device model.dtype, which is the only one there. bfloat16 is faster for a few sequences, and on a CPU its logprobs are those of a trainer with model.dtype bfloat16 on a CPU; beside one in fp32, on CUDA or with trainer.tensor_parallel, or with adapters, correct for the difference with algorithm.correction"`
 	URLs         []string       `yaml:"urls" doc:"vllm: the servers, replicas of one policy, such as http://127.0.0.1:8000; these or serve. openai: one endpoint with /v1 at the end"`
 	ServedModel  string         `yaml:"served_model" doc:"the model's name on the servers; empty: vLLM's first"`
 	APIKey       string         `yaml:"api_key" doc:"sent to the servers; write ${NAME}; empty with serve: a new one, which only the job knows"`

@@ -13,7 +13,7 @@ import (
 
 // rules numbers what a program makes of the same job and the same completions. It is raised, and changedRules gets a line, when
 // another program would make other tokens, ends or updates of what a run recorded.
-const rules = 4
+const rules = 5
 
 // changedRules says what each number changed.
 var changedRules = map[int]string{
@@ -22,6 +22,7 @@ var changedRules = map[int]string{
 		"trainer.schedule counts every step of the run, also those without an update",
 	3: "with model.dtype or engine.dtype bfloat16, the trainer's forward and the local engine round activations at the same places and add in one order",
 	4: "with model.dtype or engine.dtype bfloat16 on a CPU, attention multiplies numbers of bfloat16, forward and backward, and rounds its probabilities to it",
+	5: "beside a trainer on CUDA the local engine samples there, in model.dtype, unless deterministic is true (as before: engine.device: cpu)",
 }
 
 // RulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.
@@ -40,6 +41,13 @@ func programs(fact string) (oldest, newest int, err error) {
 		err = fmt.Errorf("orchestrator: %s: the fact %s is %q, not a list of numbers", store.File, RulesFact, fact)
 	}
 	return oldest, newest, err
+}
+
+// SampledOnCPUs reports, by the fact of a run, whether all of the programs that worked on it let the local engine compute on the CPUs beside a
+// trainer on a device.
+func SampledOnCPUs(fact string) (bool, error) {
+	_, newest, err := programs(fact)
+	return newest < 5, err
 }
 
 // sinceThen says what changed since a program of a number.

@@ -24,10 +24,10 @@ func TestAResumedRunSaysWhichRulesChanged(t *testing.T) {
 		recorded       bool
 		notes, lenient bool
 	}{
-		{"", "4", false, false, false},
-		{"4", "4", true, false, false},
-		{"", "1 4", true, true, true},
-		{"1 4", "1 4", true, false, true},
+		{"", "5", false, false, false},
+		{"5", "5", true, false, false},
+		{"", "1 5", true, true, true},
+		{"1 5", "1 5", true, false, true},
 	} {
 		db, err := store.Open(path)
 		require.NoError(t, err)

@@ -44,6 +44,7 @@ func Check(ctx context.Context, s *Session, r Registries) (*Checked, error) {
 		}
 	}
 	add(checkWeights(j))
+	add(checkLocal(j))
 	add(checkServe(j))
 	add(checkURLs(j))
 	add(checkAgent(ctx, j))

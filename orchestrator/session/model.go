@@ -55,6 +55,15 @@ func checkWeights(j *job.Job) error {
 	return nil
 }
 
+// checkLocal refuses a type that the local engine does not compute in where it would compute.
+func checkLocal(j *job.Job) error {
+	if j.Engine.Kind != "local" || j.SFT != nil || !policy.HasDevice(j.Device) {
+		return nil
+	}
+	_, err := j.Local(policy.DeviceOf(j.Device))
+	return err
+}
+
 // addAdapter gives the policy the job's adapter: a new one, or that of a PEFT folder.
 func addAdapter(j *job.Job, p *policy.Policy) error {
 	l := j.Model.LoRA

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/orchestrator/job"
 )
 
@@ -20,4 +21,23 @@ func TestTheLearningRateFallsOverTheWholeRun(t *testing.T) {
 	for at, want := range map[int]float64{0: 0.4 / 12, 5: 0.2, 11: 0.4, 12: 0.4, 36: 0.2, 59: 0.4 / 48, 60: 0} {
 		require.InDelta(t, want, s.At(at), 1e-12, "optimizer step %d", at)
 	}
+}
+
+// A type that the local engine does not compute in on the trainer's device is refused before a model is opened; a device that is not there is
+// refused for itself.
+func TestTheTypeOfSamplingIsCheckedEarly(t *testing.T) {
+	check := func(sets ...string) error {
+		j, err := job.Load("../../examples/tiny.yaml", append(sets, "engine.dtype=bfloat16")...)
+		require.NoError(t, err)
+		return checkLocal(j)
+	}
+	require.NoError(t, check("device=cpu", "deterministic=false"))
+	require.NoError(t, check("device=cuda"))
+	require.NoError(t, check("device=cuda", "deterministic=false", "engine={kind: vllm, urls: [http://a:1]}"))
+	err := check("device=cuda", "deterministic=false")
+	if cgo.Available() && cgo.CUDADevices() == 0 {
+		require.NoError(t, err)
+		return
+	}
+	require.ErrorContains(t, err, "engine.dtype: bfloat16, but on cuda the local engine reads the weights")
 }

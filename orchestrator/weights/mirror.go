@@ -8,7 +8,7 @@ import (
 	"github.com/agentfly/agentfly/modelfile"
 )
 
-// mirror is a copy on the CPU of a model that trains on another device, for the local engine, which decodes on the CPU.
+// mirror is a float32 copy on the CPU of a model that trains on a device, for a local engine that decodes on the CPUs (engine.device: cpu).
 type mirror struct {
 	from, model *cgo.Model
 }
@@ -26,14 +26,14 @@ func newMirror(from *cgo.Model) (*mirror, error) {
 	return m, nil
 }
 
-// note says at the start of a run on device what decodes where, what that costs, and what to do about it.
-func (m *mirror) note(device string) string {
+// note says at the start of a run on device what decodes where, why, what that costs, and what to do about it.
+func (m *mirror) note(device, why string) string {
 	bytes := 0.0
 	for _, p := range m.model.Parameters() {
 		bytes += 4 * float64(p.Elements())
 	}
-	return fmt.Sprintf("training runs on %s; the local engine does not: it decodes on %d CPUs, from a float32 copy of the weights of %s that every update renews. "+
-		"Sampling on the GPU takes a vLLM server (engine.kind: vllm, docs/engines.md)", device, runtime.NumCPU(), size(bytes))
+	return fmt.Sprintf("training runs on %s; the local engine does not (%s): it decodes on %d CPUs, from a float32 copy of the weights of %s that every update renews. "+
+		"Without that setting it samples on %s", device, why, runtime.NumCPU(), size(bytes), device)
 }
 
 // size is a number of bytes in the unit that it is read best in.

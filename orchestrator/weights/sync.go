@@ -39,7 +39,7 @@ type Lender interface {
 }
 
 // Sync opens the job's engine, moves the policy's weights to it, version by version, and closes it. The zero value has no engine. An
-// engine with SharedParameters reads the policy's own parameters, or the mirror's, and is only held still while they are written; any other
+// engine with SharedParameters reads the policy's own parameters, wherever they lie, or a mirror's on the CPU, and is only held still while they are written; any other
 // gets a checkpoint, with a probe that proves that it computes with it. Its methods are called by one goroutine at a time; what they return is
 // as safe as its own contract says.
 type Sync struct {
@@ -51,7 +51,7 @@ type Sync struct {
 	kinds   *engines.Registry // nil: this program's
 	engine  engines.Engine
 	server  *vllm.Kept // that the job started; nil for none
-	mirror  *mirror    // that the local engine reads instead of the policy's model; nil for none
+	mirror  *mirror    // that a local engine on the CPUs reads of a policy on a device; nil for none
 	folder  string     // of this process's checkpoints, removed by Close
 	current string     // folder inside it that the engine has, or nothing yet
 	probe   []int32
@@ -115,23 +115,46 @@ func (s *Sync) Open(ctx context.Context, c Config) (err error) {
 		s.c.Note("engine " + e.URLs[0] + ": the endpoint returns text; the stored tokens are the tokenizer's, without logprobs")
 		return nil
 	}
-	model := s.c.Policy.Model
-	if s.c.Policy.Device() != "cpu" {
-		if s.mirror, err = newMirror(model); err != nil {
-			return err
-		}
-		model = s.mirror.model
-		s.c.Note(s.mirror.note(s.c.Policy.Device()))
+	return s.openLocal()
+}
+
+// openLocal makes the engine in this process.
+func (s *Sync) openLocal() error {
+	e := s.c.Job.Engine
+	model, computes, err := s.decoded(s.c.Policy.Device())
+	if err != nil {
+		return err
 	}
 	engine, err := local.New(model, local.Options{
 		CacheTokens: e.CacheTokens, MaxSequences: e.MaxSequences, MaxModelLen: min(s.c.Policy.Config.MaxContext(), e.Holds()),
-		Decoder: s.c.Policy.Tokenizer, BFloat16: e.DType == "bfloat16",
+		Decoder: s.c.Policy.Tokenizer, BFloat16: computes.BFloat16,
 	})
 	if err != nil { // a nil of its type is not nil as an engine
 		return err
 	}
 	s.engine = engine
 	return nil
+}
+
+// decoded is the model that the local engine reads, of a policy on device: the policy's own, or, where the engine computes on the CPUs beside a
+// device, a mirror. Several ranks change nothing: the trainer keeps rank 0's parameters whole for an engine that shares them (trainer.Config),
+// and what ranks share of a layer are views of whole matrices.
+func (s *Sync) decoded(device string) (*cgo.Model, job.Local, error) {
+	model := s.c.Policy.Model
+	computes, err := s.c.Job.Local(device)
+	switch {
+	case err != nil:
+		return nil, computes, err
+	case computes.Device != device:
+		if s.mirror, err = newMirror(model); err != nil {
+			return nil, computes, err
+		}
+		s.c.Note(s.mirror.note(device, computes.Why))
+		return s.mirror.model, computes, nil
+	case device != "cpu":
+		s.c.Note("the local engine samples on " + device + " too, in the type of the trainer and from its weights")
+	}
+	return model, computes, nil
 }
 
 // openRegistered makes an engine of a kind that the program registered.

@@ -8,6 +8,7 @@
 package memory
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,7 +36,7 @@ type Setting struct {
 	Tensor     int                // of them share the layers; 0: 1
 	Here       int                // of them on one machine; 0: all
 	Sharding   cgo.Sharding       // of several ranks
-	CUDA       bool               // the trainer computes on a CUDA device; the local engine on the CPU either way
+	CUDA       bool               // the trainer computes on a CUDA device
 	Engine     *Engine            // nil: it is no local one
 	Threads    int                // of the CPU's kernels
 	Saves      bool               // weights are read from files and written to them
@@ -44,7 +45,8 @@ type Setting struct {
 // Engine is the local engine.
 type Engine struct {
 	CacheTokens, MaxSequences int
-	BFloat16                  bool
+	OnDevice                  bool // it computes on rank 0's device, from the trainer's weights and in their type; else on the CPUs
+	BFloat16                  bool // on the CPUs
 }
 
 // Where a part lies.
@@ -365,34 +367,61 @@ func (b *builder) update() {
 	b.add(p)
 }
 
-// engine is the local engine, which computes on the CPU. It reads the policy's embeddings and norms, or those of a copy beside a device.
+// engineOnDevice reports whether the local engine computes on rank 0's device.
+func (s Setting) engineOnDevice() bool { return s.CUDA && s.Engine != nil && s.Engine.OnDevice }
+
+// engine is the local engine. On a device it reads the weights that the trainer's forwards read. On the CPUs it has matrices of its own, and
+// reads the policy's embeddings and norms, or those of a copy beside a device.
 func (b *builder) engine() {
 	e, c := b.s.Engine, b.s.Model
 	if e == nil {
 		return
 	}
+	here, onDevice := Host, b.s.engineOnDevice()
+	if onDevice {
+		here = Device
+	}
 	add := func(p Part) {
-		p.Place, p.Ranks = Host, "0"
+		p.Place, p.Ranks = cmp.Or(p.Place, here), "0"
 		b.add(p)
 	}
-	if b.s.CUDA {
-		n := count(c)
-		add(Part{Name: "engine: copy", Bytes: float * n, Exact: true, How: digits(n) + " parameters × 4 (float32), beside the device's"})
+	half := e.BFloat16
+	if onDevice {
+		half = b.s.BFloat16
 	}
 	bytes, pair := int64(float), int64(1)
-	if e.BFloat16 {
+	if half {
 		bytes, pair = 2, 2
 	}
-	elements := packed(c, pair)
-	add(Part{Name: "engine: matrices", Bytes: bytes * elements, Exact: true, How: fmt.Sprintf("%s elements of packed matrices × %d", digits(elements), bytes)})
-	each := cgo.CacheConfig{BFloat16: e.BFloat16}.TokenBytes(c.NumLayers, c.NumKVHeads, c.HeadDim)
+	taken := "taken as they are used"
+	if onDevice {
+		taken = "taken at once"
+	} else {
+		if b.s.CUDA {
+			n := count(c)
+			add(Part{Name: "engine: copy", Bytes: float * n, Exact: true, How: digits(n) + " parameters × 4 (float32), beside the device's"})
+		}
+		elements := packed(c, pair)
+		add(Part{Name: "engine: matrices", Bytes: bytes * elements, Exact: true, How: fmt.Sprintf("%s elements of packed matrices × %d", digits(elements), bytes)})
+	}
+	each := cgo.CacheConfig{BFloat16: half}.TokenBytes(c.NumLayers, c.NumKVHeads, c.HeadDim, onDevice)
 	tokens := int64(e.CacheTokens)
-	add(Part{Name: "engine: keys, values", Bytes: each * tokens, How: fmt.Sprintf("%s tokens × %s (%d layers × %d heads × %s numbers × %d); taken as they are used", digits(tokens), digits(each), c.NumLayers, c.NumKVHeads, digits(each/int64(c.NumLayers*c.NumKVHeads)/bytes), bytes)})
+	add(Part{Name: "engine: keys, values", Bytes: each * tokens, Exact: onDevice, How: fmt.Sprintf("%s tokens × %s (%d layers × %d heads × %s numbers × %d); %s", digits(tokens), digits(each), c.NumLayers, c.NumKVHeads, digits(each/int64(c.NumLayers*c.NumKVHeads)/bytes), bytes, taken)})
 	alone := b.s
 	alone.Context, alone.Tensor = 1, 1
 	a, rows := newShape(alone, c, false), int64(max(512, e.MaxSequences))
-	add(Part{Name: "engine: step", Bytes: float * (int64(e.MaxSequences)*a.V + rows*(2*a.D+a.qkv()+a.H*a.E+3*a.F)), How: fmt.Sprintf("logits of %d sequences, intermediates of %d tokens × 4", e.MaxSequences, rows)})
-	if b.s.Adapter != nil {
+	logits := float * int64(e.MaxSequences) * a.V
+	step := Part{Name: "engine: step", Bytes: logits + float*rows*(2*a.D+a.qkv()+a.H*a.E+3*a.F), How: fmt.Sprintf("logits of %d sequences, intermediates of %d tokens × 4", e.MaxSequences, rows)}
+	if onDevice {
+		wide := bytes                                                // of a key's number
+		gathered := wide * 2 * a.K * a.E * min(1<<16, rows/8*tokens) // cgo/src/decode_device.cc, kMostGathered
+		parts := min(1<<24, rows*a.H*(a.E+2)*(tokens/512+1)) * float // cgo/src/paged.cc, kMostParts
+		step.Bytes += gathered + parts
+		step.How += "; keys of prompts gathered, at most 65,536; parts of long attention, at most 64 MiB; not measured on a GPU"
+		add(Part{Name: "engine: logits", Place: Host, Bytes: powerOfTwo(logits), How: fmt.Sprintf("logits of %d sequences × 4, a block of pinned memory, a power of two", e.MaxSequences)})
+	}
+	add(step)
+	if b.s.Adapter != nil && !onDevice {
 		add(Part{Name: "engine: merging", Bytes: 2 * float * int64(c.IntermediateSize) * int64(c.HiddenSize), How: "one layer's gate and up with the adapter added × 4"})
 	}
 }

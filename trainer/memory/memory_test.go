@@ -118,6 +118,56 @@ func TestWhatEachSettingAdds(t *testing.T) {
 	require.Equal(t, first, Of(s).Machine(Host, s))
 }
 
+// On the trainer's device the engine reads the trainer's weights, in its type: neither matrices nor a copy of its own, and its keys and values lie
+// there, taken at once. The logits come to the host. On the CPUs beside a device it has both, in host memory.
+func TestEngineOnTheDevice(t *testing.T) {
+	const layers, heads, width, vocab, tokens, sequences = 28, 4, 128, 152064, 1008, 100
+	s := Setting{Model: seven(), BFloat16: true, Tokens: 1024, Longest: 512, Ranks: 2, CUDA: true}
+	without := Of(s)
+	s.Engine = &Engine{CacheTokens: tokens, MaxSequences: sequences, OnDevice: true}
+	p := Of(s)
+	for _, x := range p.Parts {
+		require.NotContains(t, []string{"engine: copy", "engine: matrices", "engine: merging"}, x.Name)
+	}
+	keys := part(t, p, "engine: keys, values")
+	require.Equal(t, Part{
+		Name: "engine: keys, values", Bytes: tokens * layers * 2 * heads * width * 2, Exact: true, Place: Device, Ranks: "0",
+		How: "1,008 tokens × 57,344 (28 layers × 4 heads × 256 numbers × 2); taken at once",
+	}, keys)
+	step := part(t, p, "engine: step")
+	require.Equal(t, [2]string{Device, "0"}, [2]string{step.Place, step.Ranks})
+	require.Greater(t, step.Bytes, int64(sequences*vocab*4))
+	logits := part(t, p, "engine: logits")
+	require.Equal(t, [2]string{Host, "0"}, [2]string{logits.Place, logits.Ranks})
+	require.Equal(t, int64(64<<20), logits.Bytes, "60.8 MB, rounded up")
+	require.Equal(t, without.Other, p.Other, "the engine is rank 0's")
+	require.Equal(t, without.Rank0[Device].Exact+keys.Bytes, p.Rank0[Device].Exact)
+	require.Equal(t, without.Rank0[Device].Most+keys.Bytes+step.Bytes, p.Rank0[Device].Most)
+	require.Contains(t, changes(Remedies(s, Device)), "engine.device=cpu")
+	require.Contains(t, changes(Remedies(s, Device)), "engine.cache_tokens=504")
+	s.BFloat16 = false
+	require.Equal(t, 2*keys.Bytes, part(t, Of(s), "engine: keys, values").Bytes, "the type is the trainer's")
+	require.NotContains(t, changes(Remedies(s, Device)), "engine.dtype=bfloat16", "the type is the trainer's")
+	s.Adapter = &cgo.AdapterConfig{Rank: 16, Alpha: 32, Targets: cgo.AdapterTargets[:]}
+	for _, x := range Of(s).Parts {
+		require.NotEqual(t, "engine: merging", x.Name, "the adapter is computed beside its matrix")
+	}
+
+	s.Engine.OnDevice, s.Adapter = false, nil
+	p = Of(s)
+	n := count(s.Model)
+	require.Equal(t, 4*n, part(t, p, "engine: copy").Bytes)
+	for _, x := range p.Parts {
+		if x.Name == "engine: copy" || x.Name == "engine: matrices" || x.Name == "engine: keys, values" {
+			require.Equal(t, Host, x.Place, x.Name)
+		}
+	}
+	s.CUDA, s.Engine.OnDevice = false, true
+	on := Of(s)
+	s.Engine.OnDevice = false
+	require.Equal(t, Of(s), on, "a CPU has one memory")
+}
+
 func TestRemediesAreOrderedByWhatTheySave(t *testing.T) {
 	s := Setting{Model: seven(), Tokens: 8192, Longest: 2048, Ranks: 1, CUDA: true}
 	all := Remedies(s, Device)

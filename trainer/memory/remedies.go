@@ -65,7 +65,14 @@ func Remedies(s Setting, place string) (out []Remedy) {
 			less.CacheTokens /= 2
 			c.Engine = &less
 		})
-		if !e.BFloat16 {
+		if s.engineOnDevice() {
+			try("engine.device=cpu", "it samples on the CPUs, from a float32 copy of the weights in host memory", func(c *Setting) {
+				there := *e
+				there.OnDevice = false
+				c.Engine = &there
+			})
+		}
+		if !e.BFloat16 && !s.engineOnDevice() {
 			try("engine.dtype=bfloat16", "it samples in bfloat16", func(c *Setting) {
 				half := *e
 				half.BFloat16 = true

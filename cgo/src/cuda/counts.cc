@@ -172,7 +172,8 @@ extern "C" af_error* af_cuda_counts(const af_model_config* c, int dtype, const a
     static_cast<af::Parameters&>(*m) = af::lay_out(m->layout, af::new_flat(af::layout_size(m->layout), m->device), {});
     af_forward_options o{};
     o.grad = 1, o.checkpoint = checkpoint != 0 ? c->num_layers : 0;
-    af::step(*m, *b, o);  // rounds the weights, makes the gradients, and asks libtorch which products it has
+    af::step(*m, *b, o);     // rounds the weights, makes the gradients, and asks libtorch which products it has
+    m->grad_is_zero = true;  // as behind an optimizer's step
     const char* log = std::getenv("SCRIPTED_CUDA_LOG");
     if (log != nullptr) std::ofstream(log, std::ios::trunc);
     af::Counter counter;

@@ -13,6 +13,8 @@
 #define AF_ALIGNED(pointer)
 #endif
 
+constexpr float kLeastFloat = -3.402823466e38f;
+
 struct bf16 {
   unsigned short bits;
 };

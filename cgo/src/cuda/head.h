@@ -4,7 +4,6 @@
 #include "device.h"
 
 constexpr int kHeadThreads = 512;
-constexpr float kLeastFloat = -3.402823466e38f;
 
 // A part of a row: its largest logit, and over the part the sums of e^(z - max) and of (z - max) e^(z - max).
 struct HeadSum {

@@ -1,7 +1,9 @@
 // The kernels by their names for cuModuleGetFunction; launch.cc launches them. The ATen expressions that say the same
-// stand in elementwise.cc, head.cc and adamw.cc. Suffixes: fp32 and bf16 are the type of rows, of the head's gradient.
+// stand in elementwise.cc, head.cc, adamw.cc and paged.cc. Suffixes: fp32 and bf16 are the type of rows, of the head's
+// gradient.
 #include "head.h"
 #include "optimizer.h"
+#include "paged.h"
 #include "rows.h"
 
 AF_KERNEL(kHeadThreads)
@@ -45,6 +47,18 @@ af_adamw(float* p, float* g, float* m, float* v, bf16* rounded, long long n, flo
                                 long long x_stride, const X* w, const float* rstd, int rows, int heads, int n,         \
                                 int whole) {                                                                           \
     rms_norm_backward(dx, dx_stride, part, dy, dy_stride, x, x_stride, w, rstd, rows, heads, n, whole);                \
+  }                                                                                                                    \
+  AF_KERNEL(kPagedThreads)                                                                                             \
+  af_attend_paged_##suffix(X* out, long long out_stride, float* part, const X* q, long long q_stride, const X* kv,     \
+                           const int* row, const int* sequence, const int* count, const int* table, int blocks,        \
+                           int block_size, int K, int G, int E, float scale, int whole) {                              \
+    attend_paged(out, out_stride, part, q, q_stride, kv, row, sequence, count, table, blocks, block_size, K, G, E,     \
+                 scale, whole);                                                                                        \
+  }                                                                                                                    \
+  AF_KERNEL(kPagedThreads)                                                                                             \
+  af_join_spans_##suffix(X* out, long long out_stride, const float* part, const int* row, const int* count, int spans, \
+                         int H, int E) {                                                                               \
+    join_spans(out, out_stride, part, row, count, spans, H, E);                                                        \
   }
 
 AF_OF_TYPE(float, fp32)

@@ -1,9 +1,14 @@
 // The kernels of kernels.cu as operations on tensors, launched on libtorch's current stream. Each has an ATen
-// expression beside it in elementwise.cc and head.cc: its reference, and what is computed where kernels() is null.
+// expression beside it in elementwise.cc, head.cc and paged.cc: its reference, and what is computed where kernels() is
+// null.
 #pragma once
 #include <ATen/ATen.h>
 
 #include "../kernels.h"
+
+namespace af {
+struct PagedRows;  // paged.h
+}
 
 namespace af::cuda {
 
@@ -12,7 +17,7 @@ namespace af::cuda {
 bool on_device(const at::Tensor& t);
 
 // The kernels loaded on one device. An operation returns false, and has done nothing, where the tensors are not as its
-// kernel takes them; arguments are those of the operation of the same name in train.h.
+// kernel takes them; arguments are those of the operation of the same name in train.h and paged.h.
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -38,6 +43,8 @@ class Kernels {
   // One step over [n] float32; rounded [n] bfloat16, or undefined.
   virtual bool adamw(const at::Tensor& p, const at::Tensor& g, const at::Tensor& m, const at::Tensor& v,
                      const at::Tensor& rounded, const kernel::AdamW& numbers) const = 0;
+  virtual bool attend_paged(const PagedRows& rows, const at::Tensor& q, const at::Tensor& kv, const at::Tensor& out,
+                            int64_t kv_heads, int64_t head_dim) const = 0;
 };
 
 // Those of t's device, loaded at the first call; null for the CPU, with AGENTFLY_CUDA_KERNELS=0, and where the library

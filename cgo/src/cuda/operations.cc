@@ -4,6 +4,7 @@
 #include <string>
 
 #include "../adamw.h"
+#include "../paged.h"
 #include "../train.h"
 #include "scripted.h"
 
@@ -82,6 +83,14 @@ void run(const std::string& what, af_model& m, at::ScalarType type, Buffers& b, 
     const at::Tensor p = flat(0, f), g = flat(1, f), avg = flat(2, f), avg_sq = flat(3, f);
     const at::Tensor rounded = type == f ? at::Tensor() : flat(4, type);
     adamw(p, g, avg, avg_sq, rounded, step_numbers({0.9, 0.95, 1e-8, 0.1, 0}, heads, 1e-2, number));
+  } else if (what == "paged") {  // of qkv, whose first heads are the queries
+    const auto ints = [&](int i) { return b(i, f).to(at::kInt); };
+    const at::Tensor &qkv = b(0, type), &kv = b(1, type), &out = b(2, type);
+    m.config.num_heads = heads, m.config.head_dim = out.size(1) / heads;
+    m.config.num_kv_heads = kv.size(1) / 2 / m.config.head_dim;
+    PagedRows rows{ints(3).view({-1}), ints(4).view({-1}), ints(5).view({-1}), ints(6), static_cast<int64_t>(number)};
+    rows.most = rows.count_N.max().item<int32_t>();
+    attend_paged(m, rows, qkv.narrow(1, 0, out.size(1)), kv, out);
   } else {
     throw InputError("there is no operation " + what);
   }

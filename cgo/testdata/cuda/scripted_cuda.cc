@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <mutex>
 #include <tuple>
 #include <utility>
 
@@ -58,7 +59,9 @@ std::map<std::string, Kernel> kernels{KERNEL(kHeadThreads, af_head_forward),
                                       KERNELS(kRowThreads, af_swiglu_backward),
                                       KERNELS(kRowThreads, af_rope),
                                       KERNELS(kRowThreads, af_rms_norm),
-                                      KERNELS(kRowThreads, af_rms_norm_backward)};
+                                      KERNELS(kRowThreads, af_rms_norm_backward),
+                                      KERNELS(kPagedThreads, af_attend_paged),
+                                      KERNELS(kPagedThreads, af_join_spans)};
 
 std::string setting(const char* name) {
   const char* e = std::getenv(name);
@@ -114,6 +117,8 @@ int cuFuncSetAttribute(void* f, int attribute, int value) {
 }
 int cuLaunchKernel(void* f, unsigned x, unsigned y, unsigned z, unsigned tx, unsigned ty, unsigned tz, unsigned bytes,
                    void*, void** arguments, void**) {
+  static std::mutex one;  // kernel at a time, as shared memory and the threads are this library's
+  const std::lock_guard<std::mutex> lock(one);
   const Kernel& k = *static_cast<Kernel*>(f);
   const std::string log = setting("SCRIPTED_CUDA_LOG"), fault = setting("SCRIPTED_CUDA_FAULT"),
                     order = setting("SCRIPTED_CUDA_ORDER");

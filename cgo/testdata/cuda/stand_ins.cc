@@ -2,7 +2,7 @@
 // calls on a device runs without one. They check what CUDA's check of their arguments, and multiply in float32.
 //
 // $STAND_INS says what they do as another version or a fault: "narrow-addmm" refuses a float32 sum of bfloat16
-// products.
+// products, "slow-backward" has each backward of flash attention take a millisecond.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
@@ -10,12 +10,14 @@
 #include <torch/library.h>
 #include <torch/version.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -32,6 +34,7 @@ bool asked(const char* what) {
 // ---- products ----
 
 void check_product(const Tensor& a, const Tensor& b, at::ScalarType type) {
+  TORCH_CHECK(!at::globalContext().deterministicAlgorithms(), "cuBLAS: no deterministic workspace is set");
   TORCH_CHECK(a.scalar_type() == b.scalar_type(), "factors of two types: ", a.scalar_type(), " and ", b.scalar_type());
   TORCH_CHECK(type == a.scalar_type() || (type == at::kFloat && a.scalar_type() == at::kBFloat16), "out_dtype ", type,
               " of factors of ", a.scalar_type());
@@ -137,6 +140,7 @@ std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor& d_out, const Ten
                                                   std::optional<double> scale, std::optional<int64_t>,
                                                   std::optional<int64_t>) {
   check_flash(q, k, v, cu_q, cu_k, max_q);
+  if (asked("slow-backward")) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   TORCH_CHECK(lse.size(0) == q.size(1) && lse.size(1) == q.size(0) && lse.is_contiguous(), "flash: lse is [H, T]");
   TORCH_CHECK(at::globalContext().deterministicAlgorithms(), "flash: d q is summed with atomics");
   TORCH_CHECK(!at::globalContext().deterministicFillUninitializedMemory(), "flash: every new tensor is filled");

@@ -1,0 +1,254 @@
+//go:build torch
+
+package cgo
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// decoding is a way in which a cache computes by the operations of a device: on the one that tests run on, or on the CPU in its stead.
+type decoding struct {
+	name     string
+	path     path
+	dtype    DType
+	scripted bool // kernels thread by thread, products and flash attention as those of CUDA
+}
+
+func decodings() []decoding {
+	if testDevice() != "cpu" {
+		return []decoding{{"float32", pathDefault, F32, false}, {"bfloat16", pathDefault, BF16, false}}
+	}
+	return []decoding{
+		{"segments float32", pathSegments, F32, false},
+		{"varlen float32", pathVarlen, F32, false},
+		{"varlen bfloat16", pathVarlen, BF16, false},
+		{"kernels float32", pathSegments, F32, true},
+		{"flash and kernels bfloat16", pathFlash, BF16, true},
+	}
+}
+
+// tolerance bounds how far logprobs lie from those of another order of sums.
+func (d decoding) tolerance() float64 {
+	if d.dtype == BF16 {
+		return 5e-2 // a rounding that falls on the other side is one of a 256th
+	}
+	return 5e-5
+}
+
+// script has the CPU stand for a device until the test ends.
+func (d decoding) script(t testing.TB) {
+	t.Helper()
+	if d.scripted {
+		scripted(t, "libcuda.so.1")
+	}
+}
+
+// make is a model that computes so, until the test ends, where the CPU stands for a device.
+func (d decoding) make(t testing.TB, c ModelConfig) *Model {
+	t.Helper()
+	m, err := NewModel(c, testDevice())
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	require.NoError(t, m.SetDType(d.dtype))
+	require.NoError(t, setPath(m, d.path))
+	return m
+}
+
+// of makes m compute so until the test ends.
+func (d decoding) of(t *testing.T, m *Model) *Model {
+	t.Helper()
+	d.script(t)
+	require.NoError(t, m.SetDType(d.dtype))
+	require.NoError(t, setPath(m, d.path))
+	return m
+}
+
+func (d decoding) cache(t *testing.T, m *Model, blocks int) *Cache {
+	t.Helper()
+	k := newCacheOf(t, m, CacheConfig{Blocks: blocks, BlockSize: blockSize, BFloat16: d.dtype == BF16})
+	require.False(t, k.BatchInvariant())
+	return k
+}
+
+// onDevices runs a test in each of the ways.
+func onDevices(t *testing.T, test func(t *testing.T, d decoding)) {
+	for _, d := range decodings() {
+		t.Run(d.name, func(t *testing.T) { test(t, d) })
+	}
+}
+
+// deviceModel is tinyModel on the device that tests run on, with heads as flash attention takes them.
+func deviceModel(t *testing.T, flavour int) *Model {
+	t.Helper()
+	c := tinyConfig(flavour)
+	if c.HeadDim%8 != 0 {
+		c.HeadDim = 8
+		c.InvFreq = c.InvFreq[:min(4, len(c.InvFreq))]
+		for len(c.InvFreq) < 4 {
+			c.InvFreq = append(c.InvFreq, 0.01)
+		}
+	}
+	m, err := NewModel(c, testDevice())
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	randomize(t, m, uint64(flavour))
+	return m
+}
+
+// A prompt in pieces of any length and then token by token has the logprobs of the forward that trains; in float32 the tokens
+// are those of the CPU's decoder too.
+func TestDecoderEqualsForward(t *testing.T) {
+	onDevices(t, func(t *testing.T, d decoding) {
+		for flavour := range 8 {
+			t.Run(fmt.Sprint(flavour), func(t *testing.T) {
+				start := LiveHandles()
+				m := deviceModel(t, flavour)
+				ids := randomIDs(rand.New(rand.NewPCG(4, uint64(flavour))), 40, m.config.VocabSize)
+				host, err := NewModel(m.config, "cpu")
+				require.NoError(t, err)
+				randomize(t, host, uint64(flavour))
+				k := newCacheOf(t, host, CacheConfig{Blocks: 8, BlockSize: blockSize})
+				want, _ := sampled(t, k, ids, 12)
+				require.NoError(t, k.Close())
+				require.NoError(t, host.Close())
+
+				k = d.cache(t, d.of(t, m), 8)
+				all, got := sampled(t, k, ids, 12, 1, 3, 15, 29)
+				if d.dtype == F32 {
+					require.Equal(t, want, all)
+				}
+				mean, most, _ := gap(got, scores(t, m, all, len(ids)))
+				t.Logf("worst difference %.1e, mean %.1e", most, mean)
+				require.LessOrEqual(t, most, d.tolerance())
+				require.NoError(t, k.Close())
+				require.NoError(t, m.Close())
+				require.Equal(t, start, LiveHandles())
+			})
+		}
+	})
+}
+
+// A step of prompts, pieces of prompts and single tokens, of sequences that share blocks, computed in this step or before, gives each
+// what it gets alone; whatever lay in the cache's blocks before.
+func TestDecoderMixesSequences(t *testing.T) {
+	onDevices(t, func(t *testing.T, d decoding) {
+		m := d.of(t, deviceModel(t, 5))
+		r := rand.New(rand.NewPCG(8, 8))
+		V := m.config.VocabSize
+		prefix := randomIDs(r, 16, V)
+		k := d.cache(t, m, 40)
+		fill := &Step{MaxBlocks: 40} // what other requests left
+		var blocks []int32
+		for i := range 40 {
+			blocks = append(blocks, int32(i))
+		}
+		add(fill, randomIDs(r, 320, V), 0, blocks)
+		require.NoError(t, k.Step(fill))
+		before := &Step{MaxBlocks: 4}
+		long := randomIDs(r, 27, V)
+		add(before, long[:26], 0, []int32{20, 30, 21, 31})
+		require.NoError(t, k.Step(before))
+
+		s := &Step{MaxBlocks: 4}
+		var all [][]int32
+		for i := range 5 {
+			ids := append(slices.Clone(prefix), randomIDs(r, 1+3*i, V)...)
+			from := 16
+			if i == 2 {
+				from = 0 // this one computes the prefix for all
+			}
+			b := int32(10 + 2*i)
+			s.Outputs = append(s.Outputs, greedy(add(s, ids, from, []int32{4, 9, b, b + 1})))
+			all = append(all, ids)
+			if i == 1 { // one that is being continued, in their midst
+				s.Outputs = append(s.Outputs, greedy(add(s, long, 26, []int32{20, 30, 21, 31})))
+				all = append(all, long)
+			}
+		}
+		for range 2 { // and the prefix's last token, which one of those above computes too
+			s.Outputs = append(s.Outputs, greedy(add(s, prefix, 15, []int32{4, 9})))
+			all = append(all, prefix)
+		}
+		require.NoError(t, k.Step(s))
+		for i, ids := range all {
+			alone := &Step{MaxBlocks: 4, Outputs: []Output{{Row: len(ids) - 1, Given: true, Target: s.Sampled[i]}}}
+			add(alone, ids, 0, []int32{3, 2, 1, 0})
+			require.NoError(t, d.cache(t, m, 4).Step(alone))
+			require.InDelta(t, alone.Logprobs[0], s.Logprobs[i], d.tolerance(), "output %d", i)
+		}
+	})
+}
+
+// Given tokens of a prompt get the forward's logprobs.
+func TestDecoderScoresGivenTokens(t *testing.T) {
+	onDevices(t, func(t *testing.T, d decoding) {
+		m := d.of(t, deviceModel(t, 6))
+		ids := randomIDs(rand.New(rand.NewPCG(1, 2)), 12, m.config.VocabSize)
+		s := &Step{MaxBlocks: 2}
+		add(s, ids, 0, []int32{0, 1})
+		for row := range len(ids) - 1 {
+			s.Outputs = append(s.Outputs, Output{Row: row, Given: true, Target: ids[row+1]})
+		}
+		require.NoError(t, d.cache(t, m, 2).Step(s))
+		require.LessOrEqual(t, worst(t, s.Logprobs, scores(t, m, ids, 1)), d.tolerance())
+	})
+}
+
+// An adapter counts without being merged, also where forwards leave it out; new weights count at once.
+func TestDecoderFollowsTheModel(t *testing.T) {
+	onDevices(t, func(t *testing.T, d decoding) {
+		m := deviceModel(t, 5)
+		require.NoError(t, m.AddAdapter(AdapterConfig{Rank: 3, Alpha: 6, Targets: []string{"q_proj", "v_proj", "o_proj", "up_proj", "down_proj"}, Seed: 1}))
+		d.of(t, m)
+		r := rand.New(rand.NewPCG(2, 3))
+		change := func() {
+			for _, p := range m.Trained() {
+				require.NoError(t, m.SetParameter(p.Name, F32, bytesOf(normal(r, int(p.Elements()))), p.Shape))
+			}
+			m.Changed()
+		}
+		change()
+		k := d.cache(t, m, 8)
+		ids := randomIDs(r, 21, m.config.VocabSize)
+		run := func() []float32 {
+			all, got := sampled(t, k, ids, 6)
+			require.LessOrEqual(t, worst(t, got, scores(t, m, all, len(ids))), d.tolerance())
+			return got
+		}
+		before := run()
+		m.SetAdapter(false)
+		all, got := sampled(t, k, ids, 6)
+		base := scores(t, m, all, len(ids))
+		m.SetAdapter(true)
+		require.Equal(t, before, got)
+		require.Greater(t, worst(t, got, base), 0.1, "the adapter makes a difference")
+		change()
+		require.NotEqual(t, before, run())
+	})
+}
+
+// A cache on a device computes as its model does, and says so where it is asked for something else.
+func TestDecoderRefuses(t *testing.T) {
+	onDevices(t, func(t *testing.T, d decoding) {
+		m := d.of(t, deviceModel(t, 5))
+		_, err := NewCache(m, CacheConfig{Blocks: 2, BlockSize: 8, BFloat16: d.dtype != BF16})
+		require.ErrorIs(t, err, ErrInput)
+		require.ErrorContains(t, err, "on a device they are the same")
+		k := d.cache(t, m, 2)
+		other := BF16
+		if d.dtype == BF16 {
+			other = F32
+		}
+		require.NoError(t, m.SetDType(other))
+		s := &Step{MaxBlocks: 1}
+		s.Outputs = []Output{greedy(add(s, []int32{1, 2, 3}, 0, []int32{0}))}
+		require.ErrorIs(t, k.Step(s), ErrInput)
+		require.NoError(t, m.SetDType(d.dtype))
+		require.NoError(t, k.Step(s))
+	})
+}
