@@ -37,7 +37,7 @@ source=$(realpath "${1:-$here/cgo/src/cuda/kernels.cu}")
 nvcc=${NVCC:-$(command -v nvcc || true)}
 test -n "$nvcc" || ! test -x /usr/local/cuda/bin/nvcc || nvcc=/usr/local/cuda/bin/nvcc
 test -n "$nvcc" || nvcc=$(python3 "$here/scripts/fetch.py" nvcc)
-key=$( (echo "$flags"; "$nvcc" --version; cd "$here/cgo/src/cuda"; cat "$source" device.h head.h optimizer.h rows.h) | sha256sum | cut -c1-16)
+key=$( (echo "$flags"; "$nvcc" --version; cd "$here/cgo/src/cuda"; cat "$source" device.h head.h optimizer.h paged.h rows.h) | sha256sum | cut -c1-16)
 image=$cache/kernels-$key.fatbin
 if ! test -f "$image"; then
   mkdir -p "$cache"

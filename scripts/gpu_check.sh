@@ -4,7 +4,7 @@
 #
 # usage: gpu_check.sh STAGE [BUNDLE]
 #   1  the machine: versions, rates, flash attention and fused operators against their definitions
-#   2  the library: goldens, gradients, ten steps, shared prefixes, bfloat16, losses, NCCL
+#   2  the library: goldens, gradients, ten steps, shared prefixes, bfloat16, losses, the local engine, NCCL
 #   3  training steps: models x batches, with the time of each stage, launches, MFU, peak memory; transformers beside them
 #   4  own kernels under compute-sanitizer and ncu; 7B until it fits
 #   5  jobs: tiny in float32 and bfloat16, a resume's bits, memory given back, CUDA IPC, the main job
@@ -350,7 +350,8 @@ stage_2() {
   beside 'shared prefixes' cgo 'Tree|Forest|Prefix'
   beside 'bfloat16 as close to float32 as transformers and PEFT' cgo '^TestHalfPrecision'
   beside 'losses on CUDA tensors' cgo '^TestCUDATensors$'
-  beside 'memory and optimizer' cgo '^Test(ReleaseKeepsTheBits|ReleasedOptimizer|OffloadKeepsTheBits|FusedAdamW)$'
+  beside 'memory and optimizer' cgo '^Test(ReleaseKeepsTheBits|ReleasedOptimizer|OffloadKeepsTheBits|FusedAdamW|GradientsBehindZeros)$'
+  beside 'the local engine' cgo '^TestDecoder' 180
   beside 'the trainer' trainer 'Gradient|Step|Resume|Bandit|Update|Flat|Failing|NonFinite' 180 '^TestRanks'
   beside 'NCCL: broadcasts of weights' cgo '^TestNCCLOnCUDA$' 90
   beside 'CUDA IPC: another process reads packed weights' cgo '^TestStagingOnCUDA$' 90
@@ -393,6 +394,20 @@ peer() { # peer MODEL BATCH: the same step by transformers
     row "transformers, $1, $2" FAILED "$(tail -n 1 "$log" | cut -c 1-300)"
   fi
 }
+# sampling MODEL: steps of the local engine's cache, single tokens of several sequences and prompts
+sampling() {
+  name="decode and prefill, $1"
+  has_device "$name" || return 0
+  # shellcheck disable=SC2016 # the inner shell's own
+  part "$name" 60 sh -c 'cd "$1" && AGENTFLY_BENCH_MODEL="$2" exec "$3" -test.run "^\$" -test.bench "^Benchmark(Decode|Prefill)\$" -test.benchtime 20x' \
+    sh "$src/cgo" "$1" "$bundle/bin/cgo.test" || return 0
+  rates=$(awk '/^Benchmark/ { for (i = 2; i < NF; i++) if ($(i + 1) == "tokens/s") printf "%s%s %.0f", (n++ ? ", " : ""), substr($1, 10), $i }' "$log")
+  if test "$code" -eq 0 && test -n "$rates"; then
+    row "$name" ok "tokens/s: $rates"
+  else
+    row "$name" FAILED "exit status $code, see $(basename "$log"): $(first "$log")"
+  fi
+}
 forest=8x192+8x104 # 72 segments, 8,192 tokens
 stage_3() {
   library
@@ -418,6 +433,7 @@ stage_3() {
     name="training step, $(echo "$setup" | sed 's/ /, /'), bf16"
     ! has_device "$name" || measure "$name" 80 "$setup bf16" "$attention"
   done
+  for size in 135M 0.5B 1.5B; do sampling "$size"; done
   has_device 'transformers' || return 0
   peer 0.5B 8x1024
   peer 0.5B $forest
@@ -443,7 +459,7 @@ sanitizer() { # sanitizer TOOL: memcheck or racecheck
   has_tool "$name" compute-sanitizer || return 0
   # shellcheck disable=SC2016 # the inner shell's own
   part "$name" 100 sh -c 'cd "$1" && shift && exec "$@"' sh "$src/cgo" "$tool" --tool "$1" --error-exitcode 9 --print-limit 20 \
-    "$bundle/bin/cgo.test" -test.v -test.run "^Test(KernelsOnCUDA|CUDATensors|HalfPrecisionRepeats)\$" || return 0
+    "$bundle/bin/cgo.test" -test.v -test.run "^Test(KernelsOnCUDA|Paged.*|CUDATensors|HalfPrecisionRepeats)\$" || return 0
   summary=$(grep -m1 -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | sed 's/^=* *//')
   if grep -q 'Device not supported' "$log"; then
     row "$name" skipped 'the device is not supported here (a sandbox without debugging)'
@@ -467,7 +483,7 @@ counters() { # ncu over the kernels of a step
     row "$name" FAILED "exit status $code: $(grep -m1 '==ERROR==' "$log" || first "$log")"
   fi
 }
-own_kernels='^TestKernel'
+own_kernels='^TestKernel|^TestPaged'
 stage_4() {
   library
   tests 'own kernels against ATen' cgo "$own_kernels" 120
@@ -485,6 +501,11 @@ stage_4() {
 }
 
 # ---- jobs ----
+# sampled LOG: where the local engine of a job sampled, as a note of the job says beside a trainer on a device; nothing on a CPU
+sampled() {
+  sed -n -e 's/.*the local engine samples on \([^ ]*\) too.*/; sampled on \1/p' \
+    -e 's/.*the local engine does not (\([^)]*\)): it decodes on \([0-9]*\) CPUs.*/; sampled on \2 CPUs (\1)/p' "$1" | head -n 1
+}
 train() { # train NAME SECONDS JOB ARGUMENTS...: a row of what the job came to
   name=$1 most=$2 job=$3 cut=0
   shift 3
@@ -492,11 +513,11 @@ train() { # train NAME SECONDS JOB ARGUMENTS...: a row of what the job came to
   part "$name" "$most" "$agentfly" train "$src/examples/$job" --output "$folder/run" "$@" || cut=1
   result=$(python3 "$src/scripts/gpu_rows.py" job "$folder/run" 2>"$logs/rows.err")
   if test "$cut" = 1; then # it has a row already
-    test -z "$result" || row "$name, as far as it came" ok "$result"
+    test -z "$result" || row "$name, as far as it came" ok "$result$(sampled "$log")"
   elif test "$code" -ne 0; then
     row "$name" FAILED "$(tail -n 1 "$log")"
   elif test -n "$result"; then
-    row "$name" ok "$result"
+    row "$name" ok "$result$(sampled "$log")"
   else
     row "$name" FAILED "$(tail -n 1 "$logs/rows.err")"
   fi
@@ -515,7 +536,7 @@ resumed() { # resumed NAME ARGUMENTS...: eight steps at once, and five and a res
   if test "$code" -ne 0; then
     row "$name" FAILED "$(tail -n 1 "$log")"
   elif same=$(python3 "$src/scripts/gpu_rows.py" same "$straight/run" "$halves/run" 2>&1); then
-    row "$name" ok "$same"
+    row "$name" ok "$same$(sampled "$log")"
   else
     row "$name" FAILED "$(echo "$same" | tail -n 1)"
   fi
@@ -526,8 +547,11 @@ stage_5() {
   library
   steps=90
   test "$QUICK" = 0 || steps=6
-  train 'training job (examples/tiny.yaml)' 150 tiny.yaml --set "device=$device" --set "trainer.steps=$steps"
-  train 'training job (examples/tiny.yaml), bf16' 150 tiny.yaml --set "device=$device" --set "trainer.steps=$steps" --set model.dtype=bfloat16 --set algorithm.correction.kind=tis_token
+  # with deterministic: true, as the file has it, the engine samples on the CPUs
+  train 'training job (examples/tiny.yaml)' 150 tiny.yaml --set "device=$device" --set "trainer.steps=$steps" --set deterministic=false
+  train 'training job (examples/tiny.yaml), bf16' 150 tiny.yaml --set "device=$device" --set "trainer.steps=$steps" --set deterministic=false --set model.dtype=bfloat16 --set algorithm.correction.kind=tis_token
+  name='training job (examples/tiny.yaml), engine.device: cpu'
+  ! has_device "$name" || train "$name" 150 tiny.yaml --set device=cuda --set "trainer.steps=$steps" --set engine.device=cpu
   resumed 'the same bits after a resume' --set "device=$device"
   resumed 'the same bits after a resume, bf16' --set "device=$device" --set model.dtype=bfloat16 --set algorithm.correction.kind=tis_token
   probes 120 'memory given back and taken again' 'CUDA IPC between two processes'
@@ -535,7 +559,7 @@ stage_5() {
     train 'training job, two ranks over Gloo' 120 tiny.yaml --set device=cpu --set trainer.steps=6 --ranks 2
     left_out 'training job, two ranks over NCCL' skipped 'no CUDA device'
   elif test "$devices" -ge 2; then
-    train 'training job, two ranks over NCCL' 120 tiny.yaml --set device=cuda --set "trainer.steps=$steps" --ranks 2
+    train 'training job, two ranks over NCCL' 120 tiny.yaml --set device=cuda --set "trainer.steps=$steps" --set deterministic=false --ranks 2
   else
     left_out 'training job, two ranks over NCCL' skipped 'one CUDA device; NCCL wants one for each rank'
   fi
@@ -545,7 +569,6 @@ stage_5() {
   elif has_device "$name"; then
     train "$name" "${MAIN_SECONDS:-480}" calculator.yaml --set device=cuda --set checkpoint.every=0 --set eval.tool_off=false
   fi
-  left_out 'prefill and decode on the GPU' 'not run' 'the local engine decodes on the CPU, with a copy of the weights; use a vLLM server'
 }
 case $stage in
 1) stage_1 ;;

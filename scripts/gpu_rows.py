@@ -4,7 +4,7 @@
 usage: gpu_rows.py step FILE      the last training step of a file of JSON lines (TestTrainingStep of cgo), in one line
        gpu_rows.py steps FILE     all of them, as a table in Markdown
        gpu_rows.py kernels FILE   the kernels that took most time in each, as a table in Markdown
-       gpu_rows.py job RUN        a training job's run folder, in one line: reward, time to a mean reward of 0.9, mismatch
+       gpu_rows.py job RUN        a training job's run folder, in one line: reward, time to a mean reward of 0.9, mismatch, rate of sampling
        gpu_rows.py same RUN RUN   says that the last checkpoints of two runs are the same bits, or fails
 """
 import hashlib
@@ -91,6 +91,9 @@ def job(run):
             values = [m[f"seconds/{name}"] for m in steps if f"seconds/{name}" in m]
             if values:
                 parts.append(f"{name} {sum(values) / len(values):.2f} s a step")
+        rates = [m["tokens/sample_per_second"] for m in steps if "tokens/sample_per_second" in m]
+        if rates:
+            parts.append(f"{sum(rates) / len(rates):,.0f} tokens/s sampled")
     return "; ".join(parts)
 
 

@@ -40,18 +40,24 @@ print("device\tskipped\tno CUDA device")
 if "device" not in sys.argv: print("asked for\tok\t" + "; ".join(sys.argv[1:]))
 `
 
-// agentfly is the program: its job in bfloat16 fails, that of two ranks leaves nothing, a resume leaves what AFTER_RESUME says.
+// agentfly is the program: its job in bfloat16 fails, that of two ranks leaves nothing, a resume leaves what AFTER_RESUME says. On a device it says
+// where the engine samples.
 const agentfly = `#!/bin/sh
 case $1 in
 version) STARTS ;;
 train)
   case "$*" in *trainer.steps=8*|*trainer.steps=5*) ;; *bfloat16*) echo 'the loss is NaN | skipped'; exit 1 ;; esac
   case "$*" in *--ranks*) exit 0 ;; esac
+  case "$*" in
+  *engine.device=cpu*) echo 'note: training runs on cuda; the local engine does not (engine.device: cpu): it decodes on 8 CPUs, from a copy' ;;
+  *device=cuda*deterministic=false*) echo 'note: the local engine samples on cuda too, in the type of the trainer' ;;
+  *tiny.yaml*device=cuda*) echo 'note: training runs on cuda; the local engine does not (deterministic: true): it decodes on 8 CPUs, from a copy' ;;
+  esac
   job=$2; shift 2
   while test "$1" != --output; do shift; done
   mkdir -p "$2/checkpoints/last"
   case "$*" in *--resume*) echo "${AFTER_RESUME:-weights}" ;; *) echo weights ;; esac >"$2/checkpoints/last/model.safetensors"
-  printf '{"reward/mean": 0.5, "seconds/step": 2, "seconds/train": 1}\n{"reward/mean": 0.95, "seconds/step": 2, "seconds/train": 2}\n' >"$2/metrics.jsonl"
+  printf '{"reward/mean": 0.5, "seconds/step": 2, "seconds/train": 1, "tokens/sample_per_second": 2000}\n{"reward/mean": 0.95, "seconds/step": 2, "seconds/train": 2, "tokens/sample_per_second": 3000}\n' >"$2/metrics.jsonl"
   case $job in *calculator*) sleep "${MAIN_JOB:-0}" ;; esac
   echo '{"steps": 6, "seconds": 2, "reward": {"first": 0.25, "last": 0.5}, "mismatch_max": 1e-6}' >"$2/summary.json" ;;
 esac
@@ -77,6 +83,7 @@ case "$*" in
 *GoldenScores*) sleep "${HANG:-0}"; printf -- '=== RUN   TestGoldenScores\n    x_test.go:3: worst difference: 1.5e-07\n--- PASS: TestGoldenScores (0.1s)\nPASS\n' ;;
 *GoldenGradients*) printf -- '=== RUN   TestGoldenGradients\n    Error:  a | b\n--- FAIL: TestGoldenGradients (0.1s)\nFAIL\n'; exit 1 ;;
 *CUDAAgrees*) printf -- '=== RUN   TestCUDAAgreesWithTheCPU\n    device_test.go:5: no CUDA device\n--- SKIP: TestCUDAAgreesWithTheCPU (0.0s)\nPASS\n' ;;
+*"Benchmark(Decode"*) printf 'BenchmarkDecode/bf16/64-8\t20\t1000 ns/op\t5000.4 tokens/s\t3 GFLOP/s\nBenchmarkPrefill/bf16/512-8\t20\t9 ns/op\t70000 tokens/s\nPASS\n' ;;
 *TestKernel*|*"Test(KernelsOnCUDA"*) printf -- '--- PASS: TestKernelsOnCUDA (0.1s)\nPASS\n' ;;
 *) printf 'testing: warning: no tests to run\nPASS\n' ;;
 esac
@@ -446,6 +453,7 @@ func TestGPUCheckSteps(t *testing.T) {
 	require.Equal(t, [2]string{"FAILED", "exit status 1, see training_step__3B__8x1024__bf16.log: Error: an illegal / address"}, rows["training step, 3B, 8x1024, bf16"])
 	require.NotContains(t, rows, "training step, 3B, 8x1024, bf16, layers computed again")
 	require.Equal(t, [2]string{"skipped", "transformers is not installed"}, rows["transformers, 0.5B, 8x1024"])
+	require.Equal(t, [2]string{"ok", "tokens/s: Decode/bf16/64-8 5000, Prefill/bf16/512-8 70000"}, rows["decode and prefill, 0.5B"])
 	require.Contains(t, text, "\n| model | batch | type | attention | kept | ms | tokens/s | MFU | embedding |")
 	require.Contains(t, text, "\n| 1.5B | 8x192+8x104 (8) | bf16 | default | inputs | 100.0 | 81,920 | 35.0% | - | - | 60.0 |")
 	require.Contains(t, text, "\n| 0.5B | 8x1024 (8) | bf16 | segments | all |", "attention a segment at a time beside it")
@@ -474,10 +482,11 @@ func TestGPUCheckJobs(t *testing.T) {
 	b := bundle{build: builds, starts: withGPU, files: map[string]string{"bundle/model.name": "m.gguf 5 2\n", "bundle/model.part-0": "abc"}}
 	_, rows, status := b.check(t, "5")
 	require.Equal(t, 1, status)
-	require.Equal(t, [2]string{"ok", "6 steps in 2 s, reward 0.250 to 0.500, engine and trainer 1.0e-06 apart; 0.9 reached at step 2 (4 s); train 1.50 s a step"}, rows["training job (examples/tiny.yaml)"])
+	require.Equal(t, [2]string{"ok", "6 steps in 2 s, reward 0.250 to 0.500, engine and trainer 1.0e-06 apart; 0.9 reached at step 2 (4 s); train 1.50 s a step; 2,500 tokens/s sampled; sampled on cuda"}, rows["training job (examples/tiny.yaml)"])
+	require.Regexp(t, `; sampled on 8 CPUs \(engine.device: cpu\)$`, rows["training job (examples/tiny.yaml), engine.device: cpu"][1])
 	require.Equal(t, [2]string{"FAILED", "the loss is NaN / skipped"}, rows["training job (examples/tiny.yaml), bf16"])
 	require.Equal(t, "ok", rows["the same bits after a resume"][0], rows["the same bits after a resume"][1])
-	require.Regexp(t, `^1 file\(s\), sha256 of model.safetensors [0-9a-f]{12}$`, rows["the same bits after a resume"][1])
+	require.Regexp(t, `^1 file\(s\), sha256 of model.safetensors [0-9a-f]{12}; sampled on 8 CPUs \(deterministic: true\)$`, rows["the same bits after a resume"][1])
 	require.Equal(t, [2]string{"skipped", "one CUDA device; NCCL wants one for each rank"}, rows["training job, two ranks over NCCL"])
 	require.Equal(t, [2]string{"ok", "memory given back and taken again; CUDA IPC between two processes"}, rows["asked for"])
 	const main = "main job (SmolLM2, examples/calculator.yaml)"
@@ -493,7 +502,7 @@ func TestGPUCheckJobs(t *testing.T) {
 	_, rows, _ = b.check(t, "5")
 	require.Equal(t, "FAILED", rows[main][0])
 	require.Contains(t, rows[main][1], "stopped after 2 s")
-	require.Equal(t, [2]string{"ok", "cut after step 2 (4 s), reward 0.500 to 0.950; 0.9 reached at step 2 (4 s); train 1.50 s a step"}, rows[main+", as far as it came"])
+	require.Equal(t, [2]string{"ok", "cut after step 2 (4 s), reward 0.500 to 0.950; 0.9 reached at step 2 (4 s); train 1.50 s a step; 2,500 tokens/s sampled"}, rows[main+", as far as it came"])
 
 	b.starts, b.environ = withoutGPU, nil
 	_, rows, _ = b.check(t, "5")
