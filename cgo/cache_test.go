@@ -196,6 +196,16 @@ func TestCacheSharedPrefix(t *testing.T) {
 	inBothTypes(t, sharedPrefix)
 }
 
+// addSharer adds the sequence number i of those that share a prefix of 16 tokens, in blocks 4 and 9; number 2 computes it for all.
+func addSharer(s *Step, ids []int32, i int) {
+	from := 16
+	if i == 2 {
+		from = 0
+	}
+	b := int32(10 + 2*i)
+	s.Outputs = append(s.Outputs, greedy(add(s, ids, from, []int32{4, 9, b, b + 1})))
+}
+
 func sharedPrefix(t *testing.T, config CacheConfig) {
 	config.Blocks = 32
 	c := tinyConfig(5)
@@ -214,12 +224,7 @@ func sharedPrefix(t *testing.T, config CacheConfig) {
 	var all [][]int32
 	for i := range 5 {
 		ids := append(append([]int32(nil), prefix...), randomIDs(r, 3+i, c.VocabSize)...)
-		from := 16
-		if i == 2 {
-			from = 0 // this one computes the prefix for all
-		}
-		b := int32(10 + 2*i)
-		s.Outputs = append(s.Outputs, greedy(add(s, ids, from, []int32{4, 9, b, b + 1})))
+		addSharer(s, ids, i)
 		all = append(all, ids)
 	}
 	require.NoError(t, k.Step(s))

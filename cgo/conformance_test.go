@@ -13,18 +13,6 @@ import (
 	"github.com/agentfly/agentfly/engines/local"
 )
 
-// letters decode every token into two letters.
-type letters struct{}
-
-func (letters) Bytes(id int32) []byte { return []byte{'a' + byte(id%26), 'A' + byte(id/26%26)} }
-
-func (l letters) decode(ids []int32) (text string) {
-	for _, id := range ids {
-		text += string(l.Bytes(id))
-	}
-	return text
-}
-
 // The local engine keeps its promises also where a device decodes.
 func TestDecoderConformance(t *testing.T) {
 	c := cgo.ModelConfig{
@@ -38,7 +26,7 @@ func TestDecoderConformance(t *testing.T) {
 		enginetest.Run(t, func(t *testing.T) enginetest.Subject {
 			m := model(t, c)
 			require.NoError(t, m.Init(1, 0.15))
-			e, err := local.New(m, local.Options{MaxModelLen: 1000, Version: 5, Decoder: letters{}, BlockSize: 8, BFloat16: half})
+			e, err := local.New(m, local.Options{MaxModelLen: 1000, Version: 5, Decoder: enginetest.Letters{}, BlockSize: 8, BFloat16: half})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, e.Close()) })
 			apart := 0.0
@@ -47,7 +35,7 @@ func TestDecoderConformance(t *testing.T) {
 			}
 			return enginetest.Subject{
 				Apart:  apart,
-				Engine: e, Vocab: 600, Version: 5, Decode: letters{}.decode, Distribution: true, Running: func() int { return e.Stats().Running + e.Stats().Waiting },
+				Engine: e, Vocab: 600, Version: 5, Decode: enginetest.Letters{}.Decode, Distribution: true, Running: func() int { return e.Stats().Running + e.Stats().Waiting },
 			}
 		})
 	})

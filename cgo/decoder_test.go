@@ -158,12 +158,7 @@ func TestDecoderMixesSequences(t *testing.T) {
 		var all [][]int32
 		for i := range 5 {
 			ids := append(slices.Clone(prefix), randomIDs(r, 1+3*i, V)...)
-			from := 16
-			if i == 2 {
-				from = 0 // this one computes the prefix for all
-			}
-			b := int32(10 + 2*i)
-			s.Outputs = append(s.Outputs, greedy(add(s, ids, from, []int32{4, 9, b, b + 1})))
+			addSharer(s, ids, i)
 			all = append(all, ids)
 			if i == 1 { // one that is being continued, in their midst
 				s.Outputs = append(s.Outputs, greedy(add(s, long, 26, []int32{20, 30, 21, 31})))

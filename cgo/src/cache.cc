@@ -23,7 +23,7 @@ std::vector<bool> CacheShape::writers(const af_step& s) const {
   std::vector<bool> first(static_cast<size_t>(s.num_rows)),
       written(static_cast<size_t>(num_blocks * block_size), false);
   for (int64_t r = 0; r < s.num_rows; r++) {
-    const size_t at = static_cast<size_t>(slot(s, r));
+    const size_t at = static_cast<size_t>(slot(s, s.sequence[r], s.positions[r]));
     first[static_cast<size_t>(r)] = !written[at];
     written[at] = true;
   }

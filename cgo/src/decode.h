@@ -12,10 +12,10 @@ struct CacheShape {
   int64_t num_blocks = 0, block_size = 0;
   bool half = false;  // it computes in bfloat16
 
-  // Where the key and the value of row r go: its place among the num_blocks * block_size of the cache.
-  int64_t slot(const af_step& s, int64_t r) const {
-    const int32_t* blocks = s.block_table + s.sequence[r] * s.max_blocks;
-    return blocks[s.positions[r] / block_size] * block_size + s.positions[r] % block_size;
+  // Where the key and the value of a sequence's token lie: their place among the num_blocks * block_size of the cache.
+  int64_t slot(const af_step& s, int64_t sequence, int64_t position) const {
+    const int32_t* blocks = s.block_table + sequence * s.max_blocks;
+    return blocks[position / block_size] * block_size + position % block_size;
   }
   // [R] whether a row's key and value go to the cache. Several rows may be the same token of a shared block: the last
   // one of a prompt that a group shares whole. The first of them writes.

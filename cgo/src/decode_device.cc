@@ -22,11 +22,6 @@
 namespace af {
 namespace {
 
-at::Tensor ints(const af_model& m, const std::vector<int32_t>& values) {
-  const auto n = static_cast<int64_t>(values.size());
-  return to_device(m, at::from_blob(const_cast<int32_t*>(values.data()), {n}, at::kInt));
-}
-
 // Rows of a step that follow each other in one sequence: first .. first + length.
 struct RowRun {
   int64_t first, length;
@@ -53,7 +48,8 @@ class StepAttention : public Cached {
     const std::vector<bool> writes = shape.writers(s);
     std::vector<int64_t> slot;
     for (int64_t r = 0; r < s.num_rows; r++)
-      slot.push_back(writes[static_cast<size_t>(r)] ? shape.slot(s, r) : shape.num_blocks * shape.block_size);
+      slot.push_back(writes[static_cast<size_t>(r)] ? shape.slot(s, s.sequence[r], s.positions[r])
+                                                    : shape.num_blocks * shape.block_size);
     slot_R_ = to_device(m, slot);
     std::vector<int32_t> single, sequence, count, cu_q{0}, cu_k{0};
     std::vector<int64_t> many, key;
@@ -62,9 +58,7 @@ class StepAttention : public Cached {
       const int64_t last = run.first + run.length - 1, keys = s.positions[last] + 1;
       if (use_varlen(m) && run.length >= kLeastRun && static_cast<int64_t>(key.size()) + keys <= kMostGathered) {
         for (int64_t r = run.first; r <= last; r++) many.push_back(r);
-        const int32_t* blocks = s.block_table + s.sequence[last] * s.max_blocks;
-        for (int64_t p = 0; p < keys; p++)
-          key.push_back(blocks[p / shape.block_size] * shape.block_size + p % shape.block_size);
+        for (int64_t p = 0; p < keys; p++) key.push_back(shape.slot(s, s.sequence[last], p));
         cu_q.push_back(static_cast<int32_t>(many.size())), cu_k.push_back(static_cast<int32_t>(key.size()));
         v.max_q = std::max(v.max_q, run.length), v.max_k = std::max(v.max_k, keys);
         continue;
@@ -77,12 +71,13 @@ class StepAttention : public Cached {
     }
     many_ = static_cast<int64_t>(many.size());
     if (many_ > 0) {
-      v.cu_q = ints(m, cu_q), v.cu_k = ints(m, cu_k), v.key_token_A = to_device(m, key);
+      v.cu_q = to_device(m, cu_q), v.cu_k = to_device(m, cu_k), v.key_token_A = to_device(m, key);
       runs_.share = share_of(m.config, 0, 1);
       if (many_ < s.num_rows) many_row_ = to_device(m, many);
     }
     if (single.empty()) return;
-    singles_.row_N = ints(m, single), singles_.sequence_N = ints(m, sequence), singles_.count_N = ints(m, count);
+    singles_.row_N = to_device(m, single), singles_.sequence_N = to_device(m, sequence),
+    singles_.count_N = to_device(m, count);
     singles_.table_SB =
         to_device(m, at::from_blob(const_cast<int32_t*>(s.block_table), {s.num_sequences, s.max_blocks}, at::kInt));
     singles_.block_size = shape.block_size;

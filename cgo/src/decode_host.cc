@@ -174,7 +174,7 @@ class Step {
       settle(row, (H + K) * E);
       if (!c.shape.half) kernel::scale_to(row, row, scale, H * E);
       if (!writes[static_cast<size_t>(r)]) return;
-      const int64_t slot = c.shape.slot(s, r), B = c.shape.block_size;
+      const int64_t slot = c.shape.slot(s, s.sequence[r], s.positions[r]), B = c.shape.block_size;
       for (int64_t k = 0; k < K; k++) {
         const float *key = row + (H + k) * E, *value = key + K * E;
         const int64_t block = slot / B, at = slot % B;

@@ -8,7 +8,6 @@
 #include <cmath>
 
 #include "cuda/launch.h"
-#include "profile.h"
 
 namespace af {
 namespace {
@@ -19,30 +18,14 @@ at::Tensor slots_of(const at::Tensor& block_B, int64_t block_size, int64_t count
   return (first_B.unsqueeze(1) + at::arange(block_size, first_B.options())).flatten().narrow(0, 0, count);
 }
 
-// Takes as many rows at a time as the parts of their spans fit in kMostParts numbers.
-bool on_kernel(const cuda::Kernels& k, const PagedRows& rows, const at::Tensor& q, const at::Tensor& kv,
-               const at::Tensor& out, int64_t K, int64_t E) {
-  constexpr int64_t kMostParts = 1 << 24, kLeastSpan = 512;
-  const int64_t N = rows.row_N.numel(), of_row = q.size(1) / E * (E + 2) * (rows.most / kLeastSpan + 1);
-  const int64_t size = std::max<int64_t>(1, kMostParts / of_row);
-  for (int64_t first = 0; first < N; first += size) {
-    PagedRows some = rows;
-    for (at::Tensor* t : {&some.row_N, &some.sequence_N, &some.count_N})
-      *t = t->narrow(0, first, std::min(size, N - first));
-    if (!k.attend_paged(some, q, kv, out, K, E)) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 void attend_paged(const af_model& m, const PagedRows& rows, const at::Tensor& q, const at::Tensor& kv,
                   const at::Tensor& out) {
   const int64_t N = rows.row_N.numel(), K = m.config.num_kv_heads, E = m.config.head_dim;
   if (N == 0) return;
-  const StageTimer timer(Stage::kAttention, m.device);
   const cuda::Kernels* k = cuda::kernels(q);
-  if (k != nullptr && on_kernel(*k, rows, q, kv, out, K, E)) return;
+  if (k != nullptr && k->attend_paged(rows, q, kv, out, K, E)) return;
   const double scale = 1 / std::sqrt(static_cast<double>(E));
   const at::Tensor row_N = rows.row_N.cpu(), sequence_N = rows.sequence_N.cpu(), count_N = rows.count_N.cpu();
   for (int64_t i = 0; i < N; i++) {

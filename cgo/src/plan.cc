@@ -107,6 +107,11 @@ at::Tensor to_device(const af_model& m, const std::vector<int64_t>& values) {
       m, at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kLong));
 }
 
+at::Tensor to_device(const af_model& m, const std::vector<int32_t>& values) {
+  return to_device(m,
+                   at::from_blob(const_cast<int32_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kInt));
+}
+
 void rotate(const af_model& m, Plan& p, const std::vector<int64_t>& positions) {
   // Tokens of many sequences have few positions: then each is computed once.
   const int64_t count = *std::max_element(positions.begin(), positions.end()) + 1, half = m.config.head_dim / 2;

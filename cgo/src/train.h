@@ -81,6 +81,7 @@ void rotate(const af_model& m, Plan& p, const std::vector<int64_t>& positions);
 // The CPU tensor on the model's device, a copy; from pinned memory to a CUDA device, so that the CPU need not wait.
 at::Tensor to_device(const af_model& m, const at::Tensor& x);
 at::Tensor to_device(const af_model& m, const std::vector<int64_t>& values);  // [values] int64
+at::Tensor to_device(const af_model& m, const std::vector<int32_t>& values);  // [values] int32
 
 // Whether operations run on kernels.h.
 inline bool use_kernels(const af_model& m) { return m.path == Path::kKernels; }

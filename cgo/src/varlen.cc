@@ -143,11 +143,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(const Heads& h, co
                                        no_random_state, unused, h.scale);
 }
 
-at::Tensor as_ints(const af_model& m, const std::vector<int32_t>& values) {
-  return to_device(m,
-                   at::from_blob(const_cast<int32_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kInt));
-}
-
 }  // namespace
 
 std::mutex& deterministic_mutex() {
@@ -168,8 +163,8 @@ Varlen make_varlen(const af_model& m, const Plan& plan) {
     v.max_q = std::max(v.max_q, s.length);
     v.max_k = std::max(v.max_k, s.before + s.length);
   }
-  v.cu_q = as_ints(m, cu_q);
-  v.cu_k = as_ints(m, cu_k);
+  v.cu_q = to_device(m, cu_q);
+  v.cu_k = to_device(m, cu_k);
   if (keys == plan.T && plan.context == nullptr) return v;  // no segment has ancestors: the keys are the tokens
   std::vector<int64_t> token, first(plan.keys() + 1, 0);
   token.reserve(keys);

@@ -18,18 +18,7 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// letters decodes a token to two bytes, the second of which may begin a stop string.
-type letters struct{}
-
-func (letters) Bytes(id int32) []byte { return []byte{'a' + byte(id%26), 'A' + byte(id/26%26)} }
-
-func decodeLetters(ids []int32) string {
-	var b []byte
-	for _, id := range ids {
-		b = append(b, letters{}.Bytes(id)...)
-	}
-	return string(b)
-}
+type letters = enginetest.Letters
 
 func startToy(t testing.TB, o Options) (*Engine, *toy) {
 	t.Helper()
@@ -63,7 +52,7 @@ func TestConformanceToy(t *testing.T) {
 			enginetest.Run(t, func(t *testing.T) enginetest.Subject {
 				e, m := startToy(t, o)
 				return enginetest.Subject{
-					Engine: e, Vocab: toyVocab, Version: 3, Decode: decodeLetters, Running: func() int { return e.Stats().Running + e.Stats().Waiting },
+					Engine: e, Vocab: toyVocab, Version: 3, Decode: letters{}.Decode, Running: func() int { return e.Stats().Running + e.Stats().Waiting },
 					Weights: func(version int32, err error) engines.Weights {
 						if err == nil {
 							return m.update(version)
@@ -400,7 +389,7 @@ func TestACompletionGoesOn(t *testing.T) {
 	whole, err := e.Generate(t.Context(), r)
 	require.NoError(t, err)
 	require.Len(t, whole.TokenIDs, 12)
-	stop := decodeLetters(whole.TokenIDs[5:7])[1:3] // the second byte of one token and the first of the next
+	stop := letters{}.Decode(whole.TokenIDs[5:7])[1:3] // the second byte of one token and the first of the next
 	for cut := 1; cut < 12; cut++ {
 		rest := r
 		rest.Prompt, rest.Sampled, rest.Sampling.MaxTokens = slices.Concat(r.Prompt, whole.TokenIDs[:cut]), cut, 12-cut

@@ -47,7 +47,7 @@ func TestConformance(t *testing.T) {
 	enginetest.Run(t, func(t *testing.T) enginetest.Subject {
 		e := startModel(t, tinyModel(t), Options{MaxModelLen: 1000, Version: 5, Decoder: letters{}, BlockSize: 8})
 		return enginetest.Subject{
-			Engine: e, Vocab: 600, Version: 5, Decode: decodeLetters, Distribution: true, Running: func() int { return e.Stats().Running + e.Stats().Waiting },
+			Engine: e, Vocab: 600, Version: 5, Decode: letters{}.Decode, Distribution: true, Running: func() int { return e.Stats().Running + e.Stats().Waiting },
 		}
 	})
 	require.Equal(t, start, cgo.LiveHandles())

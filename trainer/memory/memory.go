@@ -413,9 +413,8 @@ func (b *builder) engine() {
 	logits := float * int64(e.MaxSequences) * a.V
 	step := Part{Name: "engine: step", Bytes: logits + float*rows*(2*a.D+a.qkv()+a.H*a.E+3*a.F), How: fmt.Sprintf("logits of %d sequences, intermediates of %d tokens × 4", e.MaxSequences, rows)}
 	if onDevice {
-		wide := bytes                                                // of a key's number
-		gathered := wide * 2 * a.K * a.E * min(1<<16, rows/8*tokens) // cgo/src/decode_device.cc, kMostGathered
-		parts := min(1<<24, rows*a.H*(a.E+2)*(tokens/512+1)) * float // cgo/src/paged.cc, kMostParts
+		gathered := bytes * 2 * a.K * a.E * min(1<<16, rows/8*tokens) // cgo/src/decode_device.cc, kMostGathered
+		parts := min(1<<24, rows*a.H*(a.E+2)*(tokens/512+1)) * float  // cgo/src/cuda/launch.cc, kMostParts
 		step.Bytes += gathered + parts
 		step.How += "; keys of prompts gathered, at most 65,536; parts of long attention, at most 64 MiB; not measured on a GPU"
 		add(Part{Name: "engine: logits", Place: Host, Bytes: powerOfTwo(logits), How: fmt.Sprintf("logits of %d sequences × 4, a block of pinned memory, a power of two", e.MaxSequences)})

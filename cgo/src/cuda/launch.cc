@@ -28,6 +28,7 @@ constexpr unsigned kRowThreads = 256, kHeadThreads = 512, kStepThreads = 256;  /
 constexpr int64_t kStepNumbers = 8;                                            // of a thread of AdamW
 constexpr unsigned kPagedThreads = 128;                                        // as paged.h
 constexpr int64_t kPagedHeads = 4, kSpan = 512, kMostPagedHead = 256;          // and the widest head that a warp holds
+constexpr int64_t kMostParts = 1 << 24;  // numbers of the parts of rows that are joined: trainer/memory counts them
 constexpr int64_t kVectorBytes = 16;
 constexpr int64_t kMostRows = INT32_MAX, kMostColumns = 1 << 28, kMostGridY = 65535;
 constexpr int64_t kParts = 1024;  // most shares of a norm's dw, whatever the device
@@ -236,25 +237,31 @@ class Loaded : public Kernels {
   bool attend_paged(const PagedRows& rows, const at::Tensor& q, const at::Tensor& kv, const at::Tensor& out,
                     int64_t kv_heads, int64_t head_dim) const override {
     const int64_t n = rows.row_N.numel(), K = kv_heads, E = head_dim, H = q.size(1) / E, G = H / K;
-    const int64_t spans = ceil_div(rows.most, kSpan), x = n * K * ceil_div(G, kPagedHeads);
+    const int64_t spans = ceil_div(rows.most, kSpan), blocks = K * ceil_div(G, kPagedHeads);
     const int64_t blocks_of_row = ceil_div(H * E, kPagedThreads);
     for (const at::Tensor& t : {rows.row_N, rows.sequence_N, rows.count_N, rows.table_SB}) {
       if (t.scalar_type() != at::kInt || !t.is_contiguous()) return false;
     }
     if (!of_type(q.scalar_type(), {kv, out}) || q.stride(1) != 1 || out.stride(1) != 1 || !kv.is_contiguous() ||
-        !fits(x, kv.size(1)) || E > kMostPagedHead || spans > kMostGridY || blocks_of_row > kMostGridY)
+        !fits(n * blocks, kv.size(1)) || E > kMostPagedHead || spans > kMostGridY || blocks_of_row > kMostGridY)
       return false;
-    const at::Tensor part = spans > 1 ? at::empty({n, H, spans, E + 2}, q.options().dtype(at::kFloat)) : at::Tensor();
     const int64_t bytes = kPagedThreads / 32 * kPagedHeads * (E + 2) * static_cast<int64_t>(sizeof(float));
     const int whole = vectors(q, q.stride(0), E) && vectors(kv, kv.size(1), E);
-    launch(q, of(kAttendPaged, q), {x, spans}, kPagedThreads, bytes, data(out), strides(out),
-           spans > 1 ? data(part) : nullptr, data(q), strides(q), data(kv), data(rows.row_N), data(rows.sequence_N),
-           data(rows.count_N), data(rows.table_SB), static_cast<int>(rows.table_SB.size(1)),
-           static_cast<int>(rows.block_size), static_cast<int>(K), static_cast<int>(G), static_cast<int>(E),
-           static_cast<float>(1 / std::sqrt(static_cast<double>(E))), whole);
-    if (spans > 1)
-      launch(q, of(kJoinSpans, q), {n, blocks_of_row}, kPagedThreads, 0, data(out), strides(out), data(part),
-             data(rows.row_N), data(rows.count_N), static_cast<int>(spans), static_cast<int>(H), static_cast<int>(E));
+    const int64_t most = spans > 1 ? std::max<int64_t>(1, kMostParts / (H * spans * (E + 2))) : n;  // rows of a launch
+    for (int64_t first = 0; first < n; first += most) {
+      const int64_t count = std::min(most, n - first);
+      const auto some = [&](const at::Tensor& t) { return data(t.narrow(0, first, count)); };
+      const at::Tensor part =
+          spans > 1 ? at::empty({count, H, spans, E + 2}, q.options().dtype(at::kFloat)) : at::Tensor();
+      launch(q, of(kAttendPaged, q), {count * blocks, spans}, kPagedThreads, bytes, data(out), strides(out),
+             spans > 1 ? data(part) : nullptr, data(q), strides(q), data(kv), some(rows.row_N), some(rows.sequence_N),
+             some(rows.count_N), data(rows.table_SB), static_cast<int>(rows.table_SB.size(1)),
+             static_cast<int>(rows.block_size), static_cast<int>(K), static_cast<int>(G), static_cast<int>(E),
+             static_cast<float>(1 / std::sqrt(static_cast<double>(E))), whole);
+      if (spans > 1)
+        launch(q, of(kJoinSpans, q), {count, blocks_of_row}, kPagedThreads, 0, data(out), strides(out), data(part),
+               some(rows.row_N), some(rows.count_N), static_cast<int>(spans), static_cast<int>(H), static_cast<int>(E));
+    }
     return true;
   }
 
