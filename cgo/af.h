@@ -37,7 +37,7 @@ void af_profile_start(void);
 void af_profile_stop(af_profile *out); /* out borrowed */
 /* What libtorch's profiler sees between start and stop, which one thread calls: kernels and copies on the device (-1: CPU,
  * which has none), calls of libtorch's operators with those that operators make, and the names that took most time: kernels, on a
- * CPU operators. */
+ * CPU operators. With AGENTFLY_TRACE=FILE in the environment all of it goes to FILE, as Chrome's trace viewer and Perfetto read it. */
 typedef struct { int64_t kernels, copies, operators; double kernel_seconds, copy_seconds; } af_trace;
 typedef struct { char name[200]; int64_t calls; double seconds; } af_traced;
 af_error *af_trace_start(int device);

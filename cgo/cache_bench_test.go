@@ -45,6 +45,26 @@ func benchCaches(b *testing.B, run func(b *testing.B, m *Model, bfloat16 bool)) 
 	b.Run("bf16", func(b *testing.B) { run(b, m, true) })
 }
 
+// traceStep runs a step of k under libtorch's profiler where the model is on a device: launches and the kernels' time are metrics,
+// the busiest are logged.
+func traceStep(b *testing.B, k *Cache, s *Step) {
+	b.Helper()
+	if testDevice() == "cpu" {
+		return
+	}
+	runtime.LockOSThread() // the trace is of one thread
+	defer runtime.UnlockOSThread()
+	require.NoError(b, startTrace(testDevice()))
+	failed := k.Step(s)
+	t, err := stopTrace(12)
+	require.NoError(b, cmp.Or(failed, err))
+	b.ReportMetric(float64(t.Kernels+t.Copies), "launches/op")
+	b.ReportMetric(1e3*(t.KernelSeconds+t.CopySeconds), "device-ms/op")
+	for _, kernel := range t.Busiest {
+		b.Logf("%8.3f ms %4d %.100s", 1e3*kernel.Seconds, kernel.Calls, kernel.Name)
+	}
+}
+
 // BenchmarkDecode is a step of sequences that all have the same 272 tokens and 28 of their own behind them.
 func BenchmarkDecode(b *testing.B) { benchCaches(b, decodeStep) }
 
@@ -78,6 +98,7 @@ func decodeStep(b *testing.B, m *Model, bfloat16 bool) {
 			b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "tokens/s")
 			b.ReportMetric((row+head)*float64(n*b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 			b.ReportMetric(1e3*(processorSeconds(b)-processor)/float64(b.N), "processor-ms/op")
+			traceStep(b, k, s)
 		})
 	}
 }
@@ -105,6 +126,7 @@ func prefillStep(b *testing.B, m *Model, bfloat16 bool) {
 			b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "tokens/s")
 			b.ReportMetric((row*float64(n)+head)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 			b.ReportMetric(1e3*(processorSeconds(b)-processor)/float64(b.N), "processor-ms/op")
+			traceStep(b, k, s)
 		})
 	}
 }

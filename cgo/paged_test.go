@@ -23,6 +23,9 @@ const (
 	pagedTable
 )
 
+// span is how many keys of a row a block of the kernel takes: kSpan of src/cuda/paged.h.
+const span = 128
+
 // pagedShape is what attention over a cache in blocks is asked of: one row for each count of keys.
 type pagedShape struct {
 	headDim, groups, kvHeads, blockSize int
@@ -30,15 +33,15 @@ type pagedShape struct {
 }
 
 // pagedShapes have heads of few and many threads, of whole vectors and not; query heads in one chunk and in two; counts around a
-// block and around a span of 512.
+// block and around a span.
 var pagedShapes = []pagedShape{
-	{8, 1, 2, 8, []int{1, 7, 8, 511, 512, 513, 1500}},
-	{64, 4, 1, 16, []int{1, 8, 7, 17, 513}},
+	{8, 1, 2, 8, []int{1, 7, 8, span - 1, span, span + 1, 3*span - 5}},
+	{64, 4, 1, 16, []int{1, 8, 7, 17, span + 1}},
 	{128, 7, 1, 16, []int{3, 40}},
-	{20, 3, 2, 8, []int{7, 512, 511, 513}},
-	{6, 7, 2, 16, []int{1, 1500, 8}},
-	{256, 1, 1, 8, []int{1, 23, 520}},
-	{64, 3, 2, 16, []int{1030}},
+	{20, 3, 2, 8, []int{7, span, span - 1, span + 1}},
+	{6, 7, 2, 16, []int{1, 4 * span, 8}},
+	{256, 1, 1, 8, []int{1, 23, span + 8}},
+	{64, 3, 2, 16, []int{2*span + 6}},
 }
 
 // pagedOperation has two rows to a sequence, of shuffled blocks. The cache's first block is of no sequence and NaN, and entries of
@@ -71,7 +74,7 @@ func pagedOperation(r *rand.Rand, s pagedShape) operation {
 		randomMatrix(r, 2*n+1, heads*s.headDim+2*width), kv, randomMatrix(r, 2*n+1, heads*s.headDim),
 		row, sequence, count, table,
 	}, []int{pagedRow, pagedSequence, pagedCount, pagedTable}}
-	if slices.Max(s.counts) > 512 {
+	if slices.Max(s.counts) > span {
 		o.kernels = append(o.kernels, "af_join_spans")
 	}
 	return o
@@ -109,7 +112,7 @@ func kernels(t *testing.T) int {
 // A row has the same bits alone and among others, whose more keys have it joined from spans although it has one.
 func TestPagedRowsAlone(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 9))
-	for _, s := range []pagedShape{{64, 3, 1, 16, []int{1, 512, 600, 37}}, {10, 5, 2, 8, []int{9, 1100, 512, 513, 3}}} {
+	for _, s := range []pagedShape{{64, 3, 1, 16, []int{1, span, span + 88, 37}}, {10, 5, 2, 8, []int{9, 2*span + 76, span, span + 1, 3}}} {
 		o := pagedOperation(r, s)
 		for _, dtype := range []DType{F32, BF16} {
 			t.Run(fmt.Sprint(s.headDim, dtype), func(t *testing.T) {
@@ -164,7 +167,7 @@ func TestPagedNaN(t *testing.T) {
 						}
 					}
 				}, func(int, int) bool { return false })
-				for _, p := range []int{11, 100, 511, 512, 529} {
+				for _, p := range []int{11, 100, span - 1, span, 529} {
 					check(func(o operation) { keyOf(o, seer, p)[E+3] = nan }, func(head, _ int) bool { return head/G == 1 })
 					check(func(o operation) { keyOf(o, seer, p)[K*E+3] = nan }, func(head, e int) bool { return head/G == 0 && e == 3 })
 				}

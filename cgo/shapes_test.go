@@ -131,15 +131,16 @@ type stepRow struct {
 	Attention  string `json:"attention"`  // what AGENTFLY_ATTENTION says, "" for the default
 	Checkpoint int    `json:"checkpoint"` // layers that are computed again
 	Adapter    int    `json:"adapter"`    // rank, 0 without
+	Micro      int    `json:"micro"`      // micro-batches of a step, each of Batch
 	Parameters int64  `json:"parameters"`
-	Tokens     int    `json:"tokens"`
-	Rows       int    `json:"rows"`
-	Segments   int    `json:"segments"`
+	Tokens     int    `json:"tokens"`   // of a micro-batch
+	Rows       int    `json:"rows"`     // of a micro-batch
+	Segments   int    `json:"segments"` // of a micro-batch
 
 	Steps       []float64 `json:"steps_ms"` // each, behind two that are not counted
 	MS          float64   `json:"ms"`       // their median
 	TokensS     float64   `json:"tokens_s"`
-	TFLOP       float64   `json:"tflop"` // modelFLOP
+	TFLOP       float64   `json:"tflop"` // modelFLOP, of all micro-batches
 	TFLOPS      float64   `json:"tflops"`
 	MFU         float64   `json:"mfu"` // against Peak
 	Peak        float64   `json:"peak_tflops"`
@@ -166,22 +167,44 @@ type stageSplit struct {
 
 // stepSetup is what a row is measured with; the environment of scripts/gpu_check.sh says it.
 type stepSetup struct {
-	model, batch, device, dtype string
-	checkpoint, adapter, steps  int     // checkpoint as of ForwardOptions
-	peak                        float64 // TFLOP/s
+	model, batch, device, dtype       string
+	checkpoint, adapter, micro, steps int     // checkpoint as of ForwardOptions
+	peak                              float64 // TFLOP/s
 }
 
-// measured is the model, the batch and what steps on them.
+// measured is the model, the micro-batch and what steps on them.
 type measured struct {
 	model     *Model
 	optimizer *Optimizer
 	batch     *Batch
+	micro     int // how often a step takes the batch
 	options   ForwardOptions
-	weight    []float32
+	weight    []float32 // of a row: its part of the step's loss
 }
 
-// step runs one and returns the loss, the mean of the rows' negative logprobs, with the time of its halves once the device is done.
+// step runs one and returns the loss, the mean of the rows' negative logprobs, with the time of its halves once the device is done:
+// of several micro-batches the forwards' calls, whose kernels the device may run beside the calls of the backward before.
 func (s *measured) step() (loss float64, forward, backward time.Duration, err error) {
+	for range s.micro {
+		part, first, second, err := s.microBatch()
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		loss, forward, backward = loss+part, forward+first, backward+second
+	}
+	start := time.Now()
+	if _, err := s.optimizer.Step(1e-5, 1); err != nil {
+		return 0, 0, 0, err
+	}
+	least := slices.MinFunc(s.model.Trained(), func(a, b ParameterInfo) int { return cmp.Compare(a.Elements(), b.Elements()) })
+	if _, err := s.model.Parameter(least.Name); err != nil { // waits for the optimizer's last kernel, and copies little
+		return 0, 0, 0, err
+	}
+	return loss, forward, backward + time.Since(start), nil
+}
+
+// microBatch adds the gradients of one, and waits for its loss.
+func (s *measured) microBatch() (loss float64, forward, backward time.Duration, err error) {
 	start := time.Now()
 	out, err := s.model.Forward(s.batch, s.options)
 	if err != nil {
@@ -202,15 +225,8 @@ func (s *measured) step() (loss float64, forward, backward time.Duration, err er
 	if err := Backward(sum); err != nil {
 		return 0, 0, 0, err
 	}
-	if _, err := s.optimizer.Step(1e-5, 1); err != nil {
-		return 0, 0, 0, err
-	}
 	value, err := Scalar(sum)
 	if err != nil {
-		return 0, 0, 0, err
-	}
-	least := slices.MinFunc(s.model.Trained(), func(a, b ParameterInfo) int { return cmp.Compare(a.Elements(), b.Elements()) })
-	if _, err := s.model.Parameter(least.Name); err != nil { // waits for the optimizer's last kernel, and copies little
 		return 0, 0, 0, err
 	}
 	return float64(value), middle.Sub(start), time.Since(middle), nil
@@ -241,13 +257,13 @@ func measureStep(t *testing.T, s stepSetup) stepRow {
 	o, err := NewOptimizer(m, DefaultAdamW(), nil)
 	require.NoError(t, err)
 	defer o.Close()
-	run := &measured{model: m, optimizer: o, batch: b, options: ForwardOptions{Grad: true, Checkpoint: s.checkpoint}}
+	run := &measured{model: m, optimizer: o, batch: b, micro: s.micro, options: ForwardOptions{Grad: true, Checkpoint: s.checkpoint}}
 	for range b.RowToken {
-		run.weight = append(run.weight, -1/float32(len(b.RowToken)))
+		run.weight = append(run.weight, -1/float32(s.micro*len(b.RowToken)))
 	}
 	r := stepRow{
 		Model: s.model, Batch: s.batch, Device: s.device, DType: s.dtype, Torch: TorchVersion(), Attention: os.Getenv("AGENTFLY_ATTENTION"),
-		Checkpoint: min(s.checkpoint, c.NumLayers), Adapter: s.adapter, Tokens: len(b.Tokens), Rows: len(b.RowToken), Segments: len(b.SegmentStart),
+		Checkpoint: min(s.checkpoint, c.NumLayers), Adapter: s.adapter, Micro: s.micro, Tokens: len(b.Tokens), Rows: len(b.RowToken), Segments: len(b.SegmentStart),
 		Peak: s.peak, Failed: map[string]string{}, SecondsInit: time.Since(began).Seconds(),
 	}
 	for _, p := range m.Parameters() {
@@ -265,8 +281,8 @@ func measureStep(t *testing.T, s stepSetup) stepRow {
 	}
 	sorted := slices.Sorted(slices.Values(r.Steps))
 	r.MS = sorted[len(sorted)/2]
-	r.TokensS = float64(r.Tokens) / r.MS * 1e3
-	r.TFLOP = modelFLOP(c, b, s.adapter > 0) / 1e12
+	r.TokensS = float64(s.micro*r.Tokens) / r.MS * 1e3
+	r.TFLOP = float64(s.micro) * modelFLOP(c, b, s.adapter > 0) / 1e12
 	r.TFLOPS = r.TFLOP / r.MS * 1e3
 	r.MFU = r.TFLOPS / s.peak
 	if s.device == "cpu" {
@@ -302,7 +318,7 @@ func (r *stepRow) profile(run *measured) {
 	r.Stages = map[string]stageSplit{}
 	rest := first + second
 	for name, a := range all {
-		f := min(forward[name].Time, a.Time)
+		f := min(time.Duration(run.micro)*forward[name].Time, a.Time)
 		r.Stages[name] = stageSplit{ms(f), ms(a.Time - f), a.Calls}
 		rest -= a.Time
 	}
@@ -327,7 +343,7 @@ func (r *stepRow) trace(run *measured) {
 }
 
 // TestTrainingStep measures one row and appends it to the file that AGENTFLY_STEP_OUT names. AGENTFLY_STEP is
-// "MODEL BATCH DTYPE [checkpoint[=LAYERS]] [adapter=RANK]", as in "0.5B 8x1024 bf16 checkpoint".
+// "MODEL BATCH DTYPE [checkpoint[=LAYERS]] [adapter=RANK] [micro=BATCHES] [steps=N]", as in "0.5B 8x1024 bf16 checkpoint".
 func TestTrainingStep(t *testing.T) {
 	path := os.Getenv("AGENTFLY_STEP_OUT")
 	if path == "" {
@@ -346,7 +362,7 @@ func TestTrainingStep(t *testing.T) {
 }
 
 func parseSetup(text string) (s stepSetup, err error) {
-	s.steps, s.peak = 5, 989 // an H100's and H200's bfloat16, dense
+	s.micro, s.steps, s.peak = 1, 5, 989 // an H100's and H200's bfloat16, dense
 	if v := os.Getenv("AGENTFLY_PEAK_TFLOPS"); v != "" {
 		if s.peak, err = strconv.ParseFloat(v, 64); err != nil || !(s.peak > 0) {
 			return s, fmt.Errorf("AGENTFLY_PEAK_TFLOPS is %q, a number above 0 was expected", v)
@@ -367,10 +383,12 @@ func parseSetup(text string) (s stepSetup, err error) {
 			s.checkpoint = n
 		case key == "adapter" && bad == nil && n > 0:
 			s.adapter = n
+		case key == "micro" && bad == nil && n > 0:
+			s.micro = n
 		case key == "steps" && bad == nil && n > 0:
 			s.steps = n
 		default:
-			return s, fmt.Errorf("AGENTFLY_STEP: %q is unknown, allowed are checkpoint, checkpoint=LAYERS, adapter=RANK and steps=N", word)
+			return s, fmt.Errorf("AGENTFLY_STEP: %q is unknown, allowed are checkpoint, checkpoint=LAYERS, adapter=RANK, micro=BATCHES and steps=N", word)
 		}
 	}
 	return s, nil
@@ -428,11 +446,11 @@ func TestSetupOfAStep(t *testing.T) {
 	t.Setenv("AGENTFLY_PEAK_TFLOPS", "")
 	s, err := parseSetup("0.5B 8x1024 bf16 checkpoint adapter=16 steps=3")
 	require.NoError(t, err)
-	require.Equal(t, stepSetup{model: "0.5B", batch: "8x1024", dtype: "bf16", checkpoint: AllLayers, adapter: 16, steps: 3, peak: 989}, s)
-	s, err = parseSetup("0.5B 8x1024 bf16 checkpoint=7")
+	require.Equal(t, stepSetup{model: "0.5B", batch: "8x1024", dtype: "bf16", checkpoint: AllLayers, adapter: 16, micro: 1, steps: 3, peak: 989}, s)
+	s, err = parseSetup("0.5B 8x1024 bf16 checkpoint=7 micro=4")
 	require.NoError(t, err)
-	require.Equal(t, 7, s.checkpoint)
-	for _, bad := range []string{"", "0.5B 8x1024 bf16 checkpoint=0", "0.5B 8x1024", "0.5B 8x1024 fp16", "0.5B 8x1024 bf16 adapter=0", "0.5B 8x1024 bf16 quickly"} {
+	require.Equal(t, []int{7, 4}, []int{s.checkpoint, s.micro})
+	for _, bad := range []string{"", "0.5B 8x1024 bf16 checkpoint=0", "0.5B 8x1024", "0.5B 8x1024 fp16", "0.5B 8x1024 bf16 adapter=0", "0.5B 8x1024 bf16 micro=0", "0.5B 8x1024 bf16 quickly"} {
 		_, err := parseSetup(bad)
 		require.ErrorContains(t, err, "AGENTFLY_STEP", bad)
 	}
@@ -446,8 +464,8 @@ func TestSetupOfAStep(t *testing.T) {
 // rounding does not hide it.
 func TestAStepIsMeasured(t *testing.T) {
 	for _, s := range []stepSetup{
-		{model: "tiny", batch: "2x24", device: "cpu", dtype: "fp32", steps: 3, peak: 0.1},
-		{model: "tiny", batch: "2x16+3x8", device: "cpu", dtype: "bf16", checkpoint: AllLayers, adapter: 2, steps: 100, peak: 0.1},
+		{model: "tiny", batch: "2x24", device: "cpu", dtype: "fp32", micro: 3, steps: 3, peak: 0.1},
+		{model: "tiny", batch: "2x16+3x8", device: "cpu", dtype: "bf16", checkpoint: AllLayers, adapter: 2, micro: 1, steps: 100, peak: 0.1},
 	} {
 		r := measureStep(t, s)
 		require.Empty(t, r.Failed)
@@ -456,6 +474,7 @@ func TestAStepIsMeasured(t *testing.T) {
 		require.Less(t, r.LossLast, r.LossFirst)
 		require.InDelta(t, math.Log(512), r.LossFirst, 0.2, "random weights know nothing")
 		require.InDelta(t, r.TFLOP/r.MS*1e3/0.1, r.MFU, 1e-9)
+		require.InDelta(t, float64(s.micro*r.Tokens)/r.MS*1e3, r.TokensS, 1e-9)
 		require.Positive(t, r.Allocated)
 		sum := 0.0
 		for _, name := range append(stageNames[:], "other") {
@@ -469,9 +488,9 @@ func TestAStepIsMeasured(t *testing.T) {
 		require.Less(t, r.Stages["other"].Backward, r.Profiled)
 		layers := 2
 		attention := 2*layers + min(s.checkpoint, layers) // forward and backward, and forward again
-		require.Equal(t, attention, r.Stages["attention"].Calls)
+		require.Equal(t, s.micro*attention, r.Stages["attention"].Calls)
 		require.Equal(t, 1, r.Stages["optimizer"].Calls)
-		require.Equal(t, 2, r.Stages["head"].Calls)
+		require.Equal(t, 2*s.micro, r.Stages["head"].Calls)
 		require.Zero(t, r.Launches, "a CPU has no kernels")
 		require.Positive(t, r.Trace.Operators)
 		require.NotEmpty(t, r.Trace.Busiest)

@@ -49,11 +49,19 @@ ours='' theirs=''
 # c10d: Gloo is in every libtorch, its headers are not. NCCL where libtorch has CUDA: a header that is not found is an
 # error, because a build without NCCL would exchange gradients and weights through the CPU and only be slow.
 # AGENTFLY_BUILD_NCCL=0 builds without it.
-nccl='' site=$(dirname "$torch")
-if test -f "$torch/lib/libtorch_cuda.so" && test "${AGENTFLY_BUILD_NCCL:-1}" != 0; then
+nccl='' graphs='' site=$(dirname "$torch")
+if test -f "$torch/lib/libtorch_cuda.so"; then
   for folder in "$site"/nvidia/nccl/include "$site"/nvidia/cu*/include "$site"/nvidia/*/include /usr/local/cuda/include; do
     test -d "$folder" && case " $nccl " in *" $folder "*) ;; *) nccl="$nccl -isystem $folder" ;; esac
   done
+  # shellcheck disable=SC2086 # the list is meant to split
+  if echo '#include <cuda_runtime_api.h>' | g++ $nccl -x c++ -fsyntax-only - 2>/dev/null; then
+    graphs="-DAF_CUDA_GRAPHS $nccl"
+  else
+    echo "build: cuda_runtime_api.h is not beside libtorch: decode steps on a GPU launch each operation anew" >&2
+  fi
+fi
+if test -f "$torch/lib/libtorch_cuda.so" && test "${AGENTFLY_BUILD_NCCL:-1}" != 0; then
   # shellcheck disable=SC2086 # the list is meant to split
   if ! missing=$(printf '#include <%s>\n' nccl.h cuda_runtime_api.h cuda_fp16.h cublas_v2.h cublasLt.h cusparse.h cusolverDn.h |
     g++ $nccl -x c++ -fsyntax-only - 2>&1); then
@@ -64,6 +72,8 @@ if test -f "$torch/lib/libtorch_cuda.so" && test "${AGENTFLY_BUILD_NCCL:-1}" != 
     exit 1
   fi
   nccl="-DUSE_C10D_NCCL $nccl"
+else
+  nccl=''
 fi
 # The kernels of CUDA, as the library carries them: see cuda_kernels.sh. AGENTFLY_KERNELS=FILE is compiled already, as in
 # the bundle of a GPU machine; AGENTFLY_BUILD_KERNELS=0 builds without them, and libtorch's own operations do their work.
@@ -87,7 +97,9 @@ for f in cgo/src/*.cc cgo/src/cuda/*.cc; do
     headers=cgo/src/cuda/image.h
     test -z "$image" || extra="$extra -DAF_CUDA_IMAGE='\"$image\"'" headers="$headers $image"
     ;;
+  */cuda/graph.cc) extra="$extra $graphs" headers='cgo/src/cuda/graph.h cgo/src/cuda/launch.h' ;;
   */cuda/*) headers='cgo/src/cuda/driver.h cgo/src/cuda/image.h cgo/src/cuda/launch.h cgo/src/cuda/scripted.h' ;;
+  */single_rows.cc) headers=cgo/src/cuda/graph.h ;;
   esac
   # shellcheck disable=SC2086 # the pattern is meant to expand
   add "$here/$f" "$extra" $headers cgo/af.h cgo/src/*.h cgo/src/gloo/gloo/*.h cgo/src/gloo/gloo/*/*.h

@@ -429,12 +429,12 @@ stage_3() {
       fi
     done
   done
-  for setup in '1.5B 16x1024' '3B 16x1024'; do # as many tokens again behind one step of the optimizer
-    name="training step, $(echo "$setup" | sed 's/ /, /'), bf16"
-    ! has_device "$name" || measure "$name" 80 "$setup bf16" "$attention"
+  for size in 0.5B 1.5B 3B; do # a step of several micro-batches, as jobs make them
+    name="training step, $size, 8 micro-batches of 8x1024, bf16"
+    ! has_device "$name" || measure "$name" 80 "$size 8x1024 bf16 micro=8 steps=3" "$attention"
   done
   for size in 135M 0.5B 1.5B; do sampling "$size"; done
-  has_device 'transformers' || return 0
+  test "$device" = cuda || { ! wanted transformers || row 'transformers' skipped 'no CUDA device'; return; }
   peer 0.5B 8x1024
   peer 0.5B $forest
   test -n "$attention" || measure 'training step, 0.5B, 8x1024, bf16, attention a segment at a time' 60 '0.5B 8x1024 bf16' segments
@@ -490,7 +490,7 @@ stage_4() {
   sanitizer memcheck
   sanitizer racecheck
   counters
-  for setup in '7B 8x1024 bf16 checkpoint steps=2' '7B 8x1024 bf16 checkpoint=22 steps=2' '7B 1x2048 bf16 checkpoint steps=2' '7B 8x1024 bf16 adapter=16 steps=3' '7B 8x1024 bf16 checkpoint adapter=16 steps=3' '7B 1x2048 bf16 checkpoint adapter=16 steps=2'; do
+  for setup in '7B 8x1024 bf16 checkpoint steps=2' '7B 8x1024 bf16 checkpoint=22 steps=2' '7B 3x1024 bf16 micro=11 steps=2' '7B 1x2048 bf16 checkpoint steps=2' '7B 8x1024 bf16 adapter=16 steps=3' '7B 8x1024 bf16 checkpoint adapter=16 steps=3' '7B 1x2048 bf16 checkpoint adapter=16 steps=2'; do
     name="training step, ${setup% steps=*}"
     has_device "$name" || continue
     case "$setup:${fits:-}" in *checkpoint=*:*full*) ;; *checkpoint=* | *adapter*:*lora* | *2048\ bf16\ checkpoint\ steps*:*full*) continue ;; esac
@@ -563,12 +563,14 @@ stage_5() {
   else
     left_out 'training job, two ranks over NCCL' skipped 'one CUDA device; NCCL wants one for each rank'
   fi
-  name='main job (SmolLM2, examples/calculator.yaml)'
+  main='main job (SmolLM2, examples/calculator.yaml)'
   if ! ls "$model"/*.gguf >/dev/null 2>&1; then
-    left_out "$name" skipped "the model is not here: take all parts of it along ($(find "$parts" -maxdepth 1 -name 'model.part-*' | wc -l) of $(cut -d ' ' -f 3 "$bundle/model.name" 2>/dev/null || echo 0) are)"
-  elif has_device "$name"; then
-    train "$name" "${MAIN_SECONDS:-480}" calculator.yaml --set device=cuda --set checkpoint.every=0 --set eval.tool_off=false
+    left_out "$main" skipped "the model is not here: take all parts of it along ($(find "$parts" -maxdepth 1 -name 'model.part-*' | wc -l) of $(cut -d ' ' -f 3 "$bundle/model.name" 2>/dev/null || echo 0) are)"
+    return
   fi
+  ! has_device "$main, bf16" || train "$main, bf16" "${MAIN_SECONDS:-480}" calculator.yaml --set device=cuda --set checkpoint.every=0 --set eval.tool_off=false \
+    --set model.dtype=bfloat16 --set algorithm.correction.kind=tis_token
+  ! has_device "$main" || train "$main" "${MAIN_SECONDS:-480}" calculator.yaml --set device=cuda --set checkpoint.every=0 --set eval.tool_off=false
 }
 case $stage in
 1) stage_1 ;;

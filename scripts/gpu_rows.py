@@ -31,7 +31,13 @@ def number(value, digits=1):
 def kept(row):
     """Of the layers: their inputs, of so many, or all."""
     n = row["checkpoint"]
-    return "all" if not n else "inputs" if n is True else f"inputs of {n}"
+    return f"inputs of {n}" if n else "all"
+
+
+def batches(row):
+    """The micro-batches of a step."""
+    n = row["micro"]
+    return row["batch"] if n == 1 else f"{n} of {row['batch']}"
 
 
 def failures(row):
@@ -51,7 +57,7 @@ def steps(path):
     out = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in lines(path):
         model = row["model"] + (f", LoRA {row['adapter']}" if row["adapter"] else "")
-        cells = [model, f"{row['batch']} ({row['segments']})", row["dtype"], row["attention"] or "default", kept(row),
+        cells = [model, f"{batches(row)} ({row['segments']})", row["dtype"], row["attention"] or "default", kept(row),
                  number(row["ms"]), f"{row['tokens_s']:,.0f}", f"{100 * row['mfu']:.1f}%", *(number(stage(row, s)) for s in STAGES),
                  f"{row['launches']:,}" if row["launches"] else "-", f"{100 * row['busy']:.0f}%" if row["launches"] else "-",
                  number(row["peak_gib"]), f"{row['loss_first']:.3f} → {row['loss_last']:.3f}"]

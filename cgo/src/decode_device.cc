@@ -4,7 +4,8 @@
 // A row writes its key and value first and then sees the tokens 0..position of its sequence, as on the CPU
 // (decode_host.cc). A run of rows, the piece of a prompt, is a sequence of one attention call of variable lengths,
 // whose keys are gathered from the cache; single rows, the last tokens of sequences that are being continued, read the
-// blocks where they lie (paged.h), and so does every row where the model has no such call.
+// blocks where they lie (paged.h), and so does every row where the model has no such call. Steps of such rows alone are
+// those of single_rows.h.
 //
 // The weights are those that the trainer's forwards read, an adapter beside them: nothing is packed or merged after an
 // update. The logits come to host memory, where all engines' tokens are sampled by the same code.
@@ -17,7 +18,7 @@
 #include "decode.h"
 #include "paged.h"
 #include "profile.h"
-#include "train.h"
+#include "single_rows.h"
 
 namespace af {
 namespace {
@@ -112,7 +113,7 @@ class StepAttention : public Cached {
 
 class DeviceDecoder : public Decoder {
  public:
-  explicit DeviceDecoder(const CacheShape& shape) : shape_(shape) {
+  explicit DeviceDecoder(const CacheShape& shape) : shape_(shape), singles_(shape, kv_) {
     const af_model& m = *shape.model;
     check_type();
     const int64_t slots = shape.num_blocks * shape.block_size + 1;  // the last takes what is not to be kept
@@ -125,6 +126,10 @@ class DeviceDecoder : public Decoder {
     check_type();
     at::NoGradGuard mode;
     af_model& m = *shape_.model;
+    if (singles_.takes(s)) {
+      const std::lock_guard<std::mutex> lock(deterministic_mutex());
+      return on_host(singles_.run(s));
+    }
     Plan plan;
     plan.T = plan.O = s.num_rows, plan.N = s.num_outputs;
     plan.share = share_of(m.config, 0, 1);
@@ -167,6 +172,7 @@ class DeviceDecoder : public Decoder {
   const CacheShape shape_;
   std::vector<at::Tensor> kv_;  // per layer [slots, 2KE]: the K heads of a key, then those of its value
   at::Tensor host_;             // logits of the largest step so far
+  SingleRows singles_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Checks a packed batch and prepares what every layer reads.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "train.h"
 
@@ -97,7 +98,12 @@ std::shared_ptr<const Dealt> deal(const af_model& m, Plan& p, const std::shared_
 
 at::Tensor to_device(const af_model& m, const at::Tensor& x) {
   if (!m.device.is_cuda()) return x.to(m.device, /*non_blocking=*/false, /*copy=*/true);
-  return x.pin_memory().to(m.device, /*non_blocking=*/true);
+  // Not by libtorch's copy, which shares more than 32,768 numbers among threads: after the device's work before they
+  // sleep, and come too late by milliseconds.
+  const at::Tensor pinned = at::empty(x.sizes(), x.options().pinned_memory(true));
+  const at::Tensor from = x.contiguous();
+  std::memcpy(pinned.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+  return pinned.to(m.device, /*non_blocking=*/true);
 }
 
 int64_t Plan::keys() const { return context ? context->tokens() : T; }
@@ -113,8 +119,15 @@ at::Tensor to_device(const af_model& m, const std::vector<int32_t>& values) {
 }
 
 void rotate(const af_model& m, Plan& p, const std::vector<int64_t>& positions) {
+  const int64_t half = m.config.head_dim / 2;
+  if (!m.device.is_cpu()) {
+    const at::Tensor frequency = at::from_blob(const_cast<float*>(m.config.inv_freq), {half}, at::kFloat);
+    const at::Tensor angle = to_device(m, positions).to(at::kFloat).unsqueeze(1) * to_device(m, frequency);
+    p.cos_T = at::cos(angle).mul_(m.config.attention_factor), p.sin_T = at::sin(angle).mul_(m.config.attention_factor);
+    return;
+  }
   // Tokens of many sequences have few positions: then each is computed once.
-  const int64_t count = *std::max_element(positions.begin(), positions.end()) + 1, half = m.config.head_dim / 2;
+  const int64_t count = *std::max_element(positions.begin(), positions.end()) + 1;
   const bool shared = count < p.T;
   const int64_t rows = shared ? count : p.T;
   const auto position = [&](int64_t r) { return static_cast<float>(shared ? r : positions[static_cast<size_t>(r)]); };
@@ -135,7 +148,6 @@ void rotate(const af_model& m, Plan& p, const std::vector<int64_t>& positions) {
     }
     cos = at::cos(angle).mul_(m.config.attention_factor), sin = at::sin(angle).mul_(m.config.attention_factor);
   }
-  if (!m.device.is_cpu()) cos = to_device(m, cos), sin = to_device(m, sin);
   if (shared) {
     const at::Tensor index = to_device(m, positions);
     cos = cos.index_select(0, index), sin = sin.index_select(0, index);

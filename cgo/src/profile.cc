@@ -7,6 +7,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -94,6 +95,7 @@ af_error* af_trace_stop(af_trace* out, af_traced* busiest, int64_t n) {
     std::memset(busiest, 0, sizeof(af_traced) * static_cast<size_t>(n));
     if (!torch::profiler::impl::profilerEnabled()) throw af::InputError("no trace was started on this thread");
     const auto result = torch::autograd::profiler::disableProfiler();
+    if (const char* file = std::getenv("AGENTFLY_TRACE"); file != nullptr && *file != 0) result->save(file);
     std::map<std::string, af::Total> kernels, operators;
     std::multimap<int64_t, std::pair<int64_t, std::string>> on_device;  // end and name by start, nanoseconds
     for (const auto& event : result->events()) {

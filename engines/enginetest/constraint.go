@@ -3,6 +3,7 @@ package enginetest
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -65,42 +66,40 @@ func testConstraint(t *testing.T, s *suite) {
 		}
 		require.Zero(t, c.Logprobs[1], "one token is allowed")
 	}
-	free := r
-	free.Constraint = nil
-	for variant := range 5 {
-		r.Seed = uint64(variant)
-		c := s.generate(t, r)
-		one(c)
-		again := s.generate(t, r)
-		require.Equal(t, c.TokenIDs, again.TokenIDs)
-		require.InDeltaSlice(t, c.Logprobs, again.Logprobs, s.apart())
-	}
+	s.vary(t, 11, 8, func(p *points, r engines.Request) {
+		free := r
+		r.Constraint = form
+		var c engines.Completion
+		for seed := range uint64(5) {
+			r.Seed = seed
+			c = s.generate(t, r)
+			one(c)
+			p.same("the seed decides", r, c, s.generate(t, r))
+		}
+
+		rest := r
+		rest.Prompt, rest.Sampled = slices.Concat(r.Prompt, c.TokenIDs[:2]), 2
+		end := engines.Completion{TokenIDs: c.TokenIDs[2:], Logprobs: c.Logprobs[2:], Versions: c.Versions[2:], FinishReason: c.FinishReason}
+		p.same("what was sampled before counts", rest, end, s.generate(t, rest))
+
+		want := s.generate(t, free)
+		done := make(chan engines.Completion, 1)
+		go func() {
+			c, _ := s.Engine.Generate(context.Background(), free)
+			done <- c
+		}()
+		one(s.generate(t, r))
+		p.same("a form does not hold others", free, want, <-done)
+	})
 
 	// A stop id ends what is whole, and is no token of the form: it is sampled with certainty.
 	r.Sampling.StopIDs = []int32{10}
 	c := s.generate(t, r)
+	require.Len(t, c.TokenIDs, len(form)+1)
 	require.Equal(t, int32(10), c.TokenIDs[len(form)])
 	require.Zero(t, c.Logprobs[len(form)])
 	require.Equal(t, trajectory.FinishStop, c.FinishReason)
 	r.Sampling.StopIDs = nil
-
-	// What was sampled before counts.
-	rest := r
-	rest.Prompt = append(append([]int32(nil), r.Prompt...), c.TokenIDs[:2]...)
-	rest.Sampled = 2
-	end := s.generate(t, rest)
-	require.Equal(t, c.TokenIDs[2:3], end.TokenIDs)
-
-	// Beside others, which are free.
-	free.Sampling.MaxTokens = 8
-	want := s.generate(t, free)
-	done := make(chan engines.Completion, 1)
-	go func() {
-		c, _ := s.Engine.Generate(context.Background(), free)
-		done <- c
-	}()
-	one(s.generate(t, r))
-	require.Equal(t, want.TokenIDs, (<-done).TokenIDs)
 
 	// A form that cannot go on ends the request, not the engine.
 	for _, bad := range []turns{{nil}, {{2, 5}, nil}} {

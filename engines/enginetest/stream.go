@@ -2,7 +2,7 @@ package enginetest
 
 import (
 	"context"
-	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,28 +16,44 @@ func testStream(t *testing.T, s *suite) {
 	if !ok {
 		t.Skip("this engine does not stream")
 	}
-	r := s.request(21, 12)
-	r.Sampling.Temperature = 0.7
-	want := s.generate(t, r)
-	asks := r
+	asks := s.request(21, 12)
 	asks.Top = 1
 	_, err := streamer.Stream(s.context(t), asks, engines.Detail{}, func([]engines.Token) {})
 	require.ErrorIs(t, err, engines.ErrStreamTop)
 	for _, d := range []engines.Detail{{}, {Top: 3}, {Top: 5, Raw: true}} {
-		var got engines.Completion
-		var tokens []engines.Token
-		c, err := streamer.Stream(s.context(t), r, d, func(piece []engines.Token) {
-			require.NotEmpty(t, piece)
-			tokens = append(tokens, piece...)
+		s.vary(t, 21, 12, func(p *points, r engines.Request) {
+			r.Sampling.Temperature = 0.7
+			want := s.generate(t, r)
+			c, pieces := s.stream(t, streamer, r, d)
+			p.same("a stream is what Generate gives", r, want, c)
+			require.Equal(t, c.TokenIDs, pieces.TokenIDs, "the pieces are the completion")
+			require.Equal(t, c.Versions, pieces.Versions)
+			if !d.Raw {
+				require.Equal(t, c.Logprobs, pieces.Logprobs)
+			}
 		})
-		require.NoError(t, err)
-		require.Equal(t, want.TokenIDs, c.TokenIDs)
-		for _, token := range tokens {
-			got.TokenIDs, got.Logprobs, got.Versions = append(got.TokenIDs, token.ID), append(got.Logprobs, token.Logprob), append(got.Versions, token.Version)
+	}
+	prober, ok := s.Engine.(engines.Logprober)
+	if !ok {
+		return
+	}
+	r := s.request(21, 12)
+	r.Sampling.Temperature, r.Sampling.TopK = 0.7, 2
+	_, raw := s.stream(t, streamer, r, engines.Detail{Raw: true})
+	given, err := prober.Logprobs(s.context(t), slices.Concat(r.Prompt, raw.TokenIDs))
+	require.NoError(t, err)
+	require.InDeltaSlice(t, given[len(r.Prompt)-1:], raw.Logprobs, max(exact, s.apart()), "raw logprobs are those of temperature 1")
+}
+
+// stream is a completion and its pieces; what they tell of each token is whole in itself.
+func (s *suite) stream(t *testing.T, streamer engines.Streamer, r engines.Request, d engines.Detail) (c, pieces engines.Completion) {
+	t.Helper()
+	c, err := streamer.Stream(s.context(t), r, d, func(piece []engines.Token) {
+		require.NotEmpty(t, piece)
+		for _, token := range piece {
+			pieces = with(pieces, token)
 			require.Len(t, token.Top, d.Top)
-			mass := 0.0
 			for i, a := range token.Top {
-				mass += math.Exp(float64(a.Logprob))
 				if i > 0 {
 					require.LessOrEqual(t, a.Logprob, token.Top[i-1].Logprob)
 				}
@@ -47,32 +63,18 @@ func testStream(t *testing.T, s *suite) {
 			}
 			if d.Top > 0 {
 				require.LessOrEqual(t, token.Logprob, token.Top[0].Logprob+1e-5)
-				require.LessOrEqual(t, mass, 1+1e-4)
+				require.LessOrEqual(t, massOf(token.Top), 1+1e-4)
 			}
-		}
-		require.Equal(t, c.TokenIDs, got.TokenIDs)
-		require.Equal(t, c.Versions, got.Versions)
-		if !d.Raw {
-			require.Equal(t, c.Logprobs, got.Logprobs)
-		}
-		require.Equal(t, want.FinishReason, c.FinishReason)
-	}
-	prober, ok := s.Engine.(engines.Logprober)
-	if !ok {
-		return
-	}
-	var ids []int32
-	var raw []float32
-	r.Sampling.TopK = 2
-	_, err = streamer.Stream(s.context(t), r, engines.Detail{Raw: true}, func(piece []engines.Token) {
-		for _, token := range piece {
-			ids, raw = append(ids, token.ID), append(raw, token.Logprob)
 		}
 	})
 	require.NoError(t, err)
-	given, err := prober.Logprobs(s.context(t), append(append([]int32(nil), r.Prompt...), ids...))
-	require.NoError(t, err)
-	require.InDeltaSlice(t, given[len(r.Prompt)-1:], raw, 1e-4, "raw logprobs are those of temperature 1")
+	return c, pieces
+}
+
+// with is a completion that goes on with a token.
+func with(c engines.Completion, token engines.Token) engines.Completion {
+	c.TokenIDs, c.Logprobs, c.Versions = append(c.TokenIDs, token.ID), append(c.Logprobs, token.Logprob), append(c.Versions, token.Version)
+	return c
 }
 
 // A cancelled stream has given a beginning of the completion, and frees its place.
@@ -81,24 +83,26 @@ func testStreamCancel(t *testing.T, s *suite) {
 	if !ok {
 		t.Skip("this engine does not stream")
 	}
-	want := s.generate(t, s.request(22, 30))
-	r := s.long(22)
-	ctx, cancel := context.WithCancel(s.context(t))
-	defer cancel()
-	var got []int32
-	_, err := streamer.Stream(ctx, r, engines.Detail{}, func(piece []engines.Token) {
-		for _, token := range piece {
-			got = append(got, token.ID)
+	s.vary(t, 22, 30, func(p *points, r engines.Request) {
+		want := s.generate(t, r)
+		r.Sampling.MaxTokens = s.Engine.Capabilities().MaxModelLen
+		ctx, cancel := context.WithCancel(s.context(t))
+		defer cancel()
+		var got engines.Completion
+		_, err := streamer.Stream(ctx, r, engines.Detail{}, func(piece []engines.Token) {
+			for _, token := range piece {
+				got = with(got, token)
+			}
+			if len(got.TokenIDs) >= 3 {
+				cancel()
+			}
+		})
+		if err != nil { // it may have ended first
+			require.ErrorIs(t, err, context.Canceled)
 		}
-		if len(got) >= 3 {
-			cancel()
-		}
+		require.GreaterOrEqual(t, len(got.TokenIDs), 3)
+		n := min(len(got.TokenIDs), len(want.TokenIDs))
+		p.same("the pieces are a beginning of the completion", r, cut(want, n, ""), cut(got, n, ""))
+		s.idle(t)
 	})
-	if err != nil { // it may have ended first
-		require.ErrorIs(t, err, context.Canceled)
-	}
-	require.GreaterOrEqual(t, len(got), 3)
-	n := min(len(got), len(want.TokenIDs))
-	require.Equal(t, want.TokenIDs[:n], got[:n])
-	s.idle(t)
 }

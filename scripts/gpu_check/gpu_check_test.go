@@ -69,13 +69,13 @@ const cgoTest = `#!/bin/sh
 step() {
   case "$AGENTFLY_STEP" in
   '1.5B'*checkpoint*) ;;
-  '1.5B'*|'7B'*checkpoint|'7B'*checkpoint\ steps*) echo '    x_test.go:1: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has'; exit 1 ;;
+  '1.5B'*|'7B'*checkpoint|'7B'*checkpoint\ steps*|'7B'*micro*) echo '    x_test.go:1: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has'; exit 1 ;;
   *3B*) echo '    Error:  	an illegal | address'; exit 1 ;;
   esac
   set -- $AGENTFLY_STEP
-  adapter=0 checkpoint=false
-  for word; do case $word in adapter=*) adapter=${word#*=} ;; checkpoint) checkpoint=true ;; esac; done
-  echo '{"model": "'$1'", "batch": "'$2'", "device": "cuda", "dtype": "'$3'", "attention": "'$AGENTFLY_ATTENTION'", "checkpoint": '$checkpoint', "adapter": '$adapter', "segments": 8, "ms": 100, "tokens_s": 81920, "mfu": 0.35, "peak_gib": 20.25, "loss_first": 12, "loss_last": 11.5, "profiled_ms": 120, "stages": {"linear": {"forward_ms": 20, "backward_ms": 40, "calls": 9}}, "launches": 1234, "busy": 0.9, "trace": {"Busiest": [{"Name": "a|b", "Calls": 3, "Seconds": 0.01}]}}' >>"$AGENTFLY_STEP_OUT"
+  adapter=0 checkpoint=0 micro=1
+  for word; do case $word in adapter=*) adapter=${word#*=} ;; micro=*) micro=${word#*=} ;; checkpoint) checkpoint=28 ;; esac; done
+  echo '{"model": "'$1'", "batch": "'$2'", "device": "cuda", "dtype": "'$3'", "attention": "'$AGENTFLY_ATTENTION'", "checkpoint": '$checkpoint', "adapter": '$adapter', "micro": '$micro', "segments": 8, "ms": 100, "tokens_s": 81920, "mfu": 0.35, "peak_gib": 20.25, "loss_first": 12, "loss_last": 11.5, "profiled_ms": 120, "stages": {"linear": {"forward_ms": 20, "backward_ms": 40, "calls": 9}}, "launches": 1234, "busy": 0.9, "trace": {"Busiest": [{"Name": "a|b", "Calls": 3, "Seconds": 0.01}]}}' >>"$AGENTFLY_STEP_OUT"
   printf -- '--- PASS: TestTrainingStep (0.1s)\nPASS\n'
 }
 case "$*" in
@@ -455,7 +455,7 @@ func TestGPUCheckSteps(t *testing.T) {
 	require.Equal(t, [2]string{"skipped", "transformers is not installed"}, rows["transformers, 0.5B, 8x1024"])
 	require.Equal(t, [2]string{"ok", "tokens/s: Decode/bf16/64-8 5000, Prefill/bf16/512-8 70000"}, rows["decode and prefill, 0.5B"])
 	require.Contains(t, text, "\n| model | batch | type | attention | kept | ms | tokens/s | MFU | embedding |")
-	require.Contains(t, text, "\n| 1.5B | 8x192+8x104 (8) | bf16 | default | inputs | 100.0 | 81,920 | 35.0% | - | - | 60.0 |")
+	require.Contains(t, text, "\n| 1.5B | 8x192+8x104 (8) | bf16 | default | inputs of 28 | 100.0 | 81,920 | 35.0% | - | - | 60.0 |")
 	require.Contains(t, text, "\n| 0.5B | 8x1024 (8) | bf16 | segments | all |", "attention a segment at a time beside it")
 
 	_, rows, status = bundle{build: builds, starts: withoutGPU}.check(t, "3")

@@ -404,19 +404,20 @@ func (b *builder) engine() {
 		elements := packed(c, pair)
 		add(Part{Name: "engine: matrices", Bytes: bytes * elements, Exact: true, How: fmt.Sprintf("%s elements of packed matrices × %d", digits(elements), bytes)})
 	}
-	each := cgo.CacheConfig{BFloat16: half}.TokenBytes(c.NumLayers, c.NumKVHeads, c.HeadDim, onDevice)
+	token := cgo.CacheConfig{BFloat16: half}.TokenBytes(c.NumLayers, c.NumKVHeads, c.HeadDim, onDevice)
 	tokens := int64(e.CacheTokens)
-	add(Part{Name: "engine: keys, values", Bytes: each * tokens, Exact: onDevice, How: fmt.Sprintf("%s tokens × %s (%d layers × %d heads × %s numbers × %d); %s", digits(tokens), digits(each), c.NumLayers, c.NumKVHeads, digits(each/int64(c.NumLayers*c.NumKVHeads)/bytes), bytes, taken)})
+	add(Part{Name: "engine: keys, values", Bytes: token * tokens, Exact: onDevice, How: fmt.Sprintf("%s tokens × %s (%d layers × %d heads × %s numbers × %d); %s", digits(tokens), digits(token), c.NumLayers, c.NumKVHeads, digits(token/int64(c.NumLayers*c.NumKVHeads)/bytes), bytes, taken)})
 	alone := b.s
 	alone.Context, alone.Tensor = 1, 1
 	a, rows := newShape(alone, c, false), int64(max(512, e.MaxSequences))
-	logits := float * int64(e.MaxSequences) * a.V
-	step := Part{Name: "engine: step", Bytes: logits + float*rows*(2*a.D+a.qkv()+a.H*a.E+3*a.F), How: fmt.Sprintf("logits of %d sequences, intermediates of %d tokens × 4", e.MaxSequences, rows)}
+	logits, each := float*int64(e.MaxSequences)*a.V, float*(2*a.D+a.qkv()+a.H*a.E+3*a.F)
+	step := Part{Name: "engine: step", Bytes: logits + rows*each, How: fmt.Sprintf("logits of %d sequences, intermediates of %d tokens × 4", e.MaxSequences, rows)}
 	if onDevice {
-		gathered := bytes * 2 * a.K * a.E * min(1<<16, rows/8*tokens) // cgo/src/decode_device.cc, kMostGathered
-		parts := min(1<<24, rows*a.H*(a.E+2)*(tokens/512+1)) * float  // cgo/src/cuda/launch.cc, kMostParts
-		step.Bytes += gathered + parts
-		step.How += "; keys of prompts gathered, at most 65,536; parts of long attention, at most 64 MiB; not measured on a GPU"
+		gathered := bytes * 2 * a.K * a.E * min(1<<16, rows/8*tokens)       // cgo/src/decode_device.cc, kMostGathered
+		parts := min(1<<24, rows*a.H*(a.E+2)*(tokens/128+1)) * float        // cgo/src/cuda/launch.cc, kMostParts
+		graphs := min(int64(e.MaxSequences), 256)*(float*a.V+each) + 64<<20 // cgo/src/single_rows.cc, kMostRows
+		step.Bytes += gathered + parts + graphs
+		step.How += "; keys of prompts gathered, at most 65,536; parts of long attention, at most 64 MiB; the same again for recorded launches, of at most 256 sequences, with 64 MiB for cuBLAS"
 		add(Part{Name: "engine: logits", Place: Host, Bytes: powerOfTwo(logits), How: fmt.Sprintf("logits of %d sequences × 4, a block of pinned memory, a power of two", e.MaxSequences)})
 	}
 	add(step)

@@ -10,7 +10,7 @@
 #define AF_DEVICE static __device__ __forceinline__
 #define AF_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define AF_DYNAMIC_SHARED(name) extern __shared__ float name[]
-#define AF_ALIGNED(pointer)
+#define AF_ALIGNED(pointer, bytes)
 #endif
 
 constexpr float kLeastFloat = -3.402823466e38f;
@@ -31,22 +31,22 @@ AF_DEVICE void narrow(bf16& to, float x) {  // to the nearest, ties to even
 #endif
 }
 
-// As many elements as one access of memory moves.
-template <class X>
-struct alignas(16) Vec {
-  static constexpr int N = 16 / sizeof(X);
+// Elements that one access of memory moves, at most 16 bytes.
+template <class X, int Count = 16 / sizeof(X)>
+struct alignas(Count * sizeof(X)) Vec {
+  static constexpr int N = Count;
   X x[N];
 };
 
 template <class X>
 AF_DEVICE Vec<X> load(const X* p) {
-  AF_ALIGNED(p);
+  AF_ALIGNED(p, sizeof(Vec<X>));
   return *reinterpret_cast<const Vec<X>*>(p);
 }
-template <class X>
-AF_DEVICE void store(X* p, const Vec<X>& v) {
-  AF_ALIGNED(p);
-  *reinterpret_cast<Vec<X>*>(p) = v;
+template <class X, int N>
+AF_DEVICE void store(X* p, const Vec<X, N>& v) {
+  AF_ALIGNED(p, sizeof(Vec<X, N>));
+  *reinterpret_cast<Vec<X, N>*>(p) = v;
 }
 
 // The elements of a row from column c of n on: a vector where whole says that rows are made of aligned vectors, else
@@ -59,11 +59,11 @@ AF_DEVICE Vec<X> load_row(const X* row, int c, int n, bool whole) {
   for (int k = 0; k < Vec<X>::N; k++) narrow(v.x[k], c + k < n ? widen(row[c + k]) : 0.0f);
   return v;
 }
-template <class X>
-AF_DEVICE void store_row(X* row, int c, int n, bool whole, const Vec<X>& v) {
+template <class X, int N>
+AF_DEVICE void store_row(X* row, int c, int n, bool whole, const Vec<X, N>& v) {
   if (whole) return store(row + c, v);
 #pragma unroll
-  for (int k = 0; k < Vec<X>::N; k++) {
+  for (int k = 0; k < N; k++) {
     if (c + k < n) row[c + k] = v.x[k];
   }
 }

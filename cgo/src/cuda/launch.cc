@@ -25,9 +25,10 @@ namespace af::cuda {
 namespace {
 
 constexpr unsigned kRowThreads = 256, kHeadThreads = 512, kStepThreads = 256;  // as rows.h, head.h and optimizer.h
+constexpr int64_t kSumColumns = 32;                                            // as rows.h
 constexpr int64_t kStepNumbers = 8;                                            // of a thread of AdamW
 constexpr unsigned kPagedThreads = 128;                                        // as paged.h
-constexpr int64_t kPagedHeads = 4, kSpan = 512, kMostPagedHead = 256;          // and the widest head that a warp holds
+constexpr int64_t kPagedHeads = 4, kSpan = 128, kMostPagedHead = 256;          // and the widest head that a warp holds
 constexpr int64_t kMostParts = 1 << 24;  // numbers of the parts of rows that are joined: trainer/memory counts them
 constexpr int64_t kVectorBytes = 16;
 constexpr int64_t kMostRows = INT32_MAX, kMostColumns = 1 << 28, kMostGridY = 65535;
@@ -158,7 +159,7 @@ class Loaded : public Kernels {
            strides(dy), data(x), strides(x), data(w), data(rstd), static_cast<int>(rows), static_cast<int>(heads),
            static_cast<int>(n), whole);
     if (dw.defined())
-      launch(x, single_[kSumParts], {ceil_div(n, kRowThreads)}, kRowThreads, 0, data(dw), data(part),
+      launch(x, single_[kSumParts], {ceil_div(n, kSumColumns)}, kRowThreads, 0, data(dw), data(part),
              static_cast<int>(parts), static_cast<int>(n));
     return true;
   }

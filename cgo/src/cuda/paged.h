@@ -7,7 +7,7 @@
 #pragma once
 #include "device.h"
 
-constexpr int kPagedThreads = 128, kPagedHeads = 4, kSpan = 512;
+constexpr int kPagedThreads = 128, kPagedHeads = 4, kSpan = 128;
 constexpr int kLane = 8;  // elements of a head that a thread holds
 constexpr int kTurn = 2;  // keys of a group whose numbers are on their way at once
 

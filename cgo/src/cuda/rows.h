@@ -4,7 +4,7 @@
 #pragma once
 #include "device.h"
 
-constexpr int kRowThreads = 256;
+constexpr int kRowThreads = 256, kSumColumns = 32;
 
 // The first column of this thread's vector, of rows that are one vector after another over the grid's second dimension.
 template <class X>
@@ -156,11 +156,22 @@ AF_DEVICE void rms_norm_backward(X* dx, long long dx_stride, float* part, const 
   }
 }
 
-// sum [n] += the rows of part [parts, n], from the first to the last.
+// sum [n] += the rows of part [parts, n]. A block takes kSumColumns columns, and each of its warps an eighth of the
+// rows, from the first to the last; their sums are added in order.
 AF_DEVICE void sum_parts(float* sum, const float* part, int parts, int n) {
-  const int c = blockIdx.x * blockDim.x + threadIdx.x;
-  if (c >= n) return;
+  constexpr int kGroups = kRowThreads / kSumColumns;
+  __shared__ float of_group[kGroups][kSumColumns];
+  const int column = threadIdx.x % kSumColumns, group = threadIdx.x / kSumColumns;
+  const int c = blockIdx.x * kSumColumns + column;
   float total = 0.0f;
-  for (int i = 0; i < parts; i++) total += part[static_cast<long long>(i) * n + c];
+  if (c < n) {
+    const int end = parts * (group + 1) / kGroups;
+#pragma unroll 4
+    for (int i = parts * group / kGroups; i < end; i++) total += part[static_cast<long long>(i) * n + c];
+  }
+  of_group[group][column] = total;
+  __syncthreads();
+  if (group > 0 || c >= n) return;
+  for (int g = 1; g < kGroups; g++) total += of_group[g][column];
   sum[c] += total;
 }

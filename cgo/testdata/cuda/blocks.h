@@ -3,8 +3,8 @@
 //
 // The order of threads and blocks is the caller's: a kernel whose result depends on it lacks a barrier, or two of its
 // threads write the same place. Shared memory begins as NaN in each block. Errors are a barrier or a shuffle that not
-// all threads reach, and a vector that does not begin at 16 bytes. What this does not show: the bits of the device's
-// own approximations and of fused additions, memory order between barriers, and speed.
+// all threads reach, and a vector that does not begin at a multiple of its size. What this does not show: the bits of
+// the device's own approximations and of fused additions, memory order between barriers, and speed.
 //
 // AF_NO_BARRIERS leaves the barriers out, for the test that two orders find that.
 #pragma once
@@ -26,7 +26,7 @@
 
 #define AF_DEVICE [[maybe_unused]] static inline
 #define AF_KERNEL(threads) extern "C" void
-#define AF_ALIGNED(pointer) blocks::check_aligned(pointer)
+#define AF_ALIGNED(pointer, bytes) blocks::check_aligned(pointer, bytes)
 #define AF_DYNAMIC_SHARED(name) float* name = blocks::dynamic_shared
 #define __shared__ static __attribute__((section("af_shared")))
 
@@ -47,8 +47,9 @@ struct Launch {
 
 inline float* dynamic_shared = nullptr;
 
-inline void check_aligned(const void* p) {
-  if (reinterpret_cast<uintptr_t>(p) % 16 != 0) throw std::runtime_error("a vector does not begin at 16 bytes");
+inline void check_aligned(const void* p, size_t bytes) {
+  if (reinterpret_cast<uintptr_t>(p) % bytes != 0)
+    throw std::runtime_error("a vector of " + std::to_string(bytes) + " bytes does not begin at a multiple of them");
 }
 
 }  // namespace blocks
