@@ -72,6 +72,13 @@ func scriptCUDA(driver, image, standIns string) error {
 
 func unscriptCUDA() error { return toError("scripted CUDA", C.af_cuda_scripted(nil, nil, nil)) }
 
+// recordings is how many decode steps had their launches recorded since the process began, and how many recordings failed.
+func recordings() (recorded, failed int) {
+	var made, lost C.int64_t
+	C.af_cuda_recordings(&made, &lost)
+	return int(made), int(lost)
+}
+
 // matrix is a buffer of an operation: rows of columns numbers.
 type matrix struct {
 	rows, columns int

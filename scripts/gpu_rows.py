@@ -36,7 +36,7 @@ def kept(row):
 
 def batches(row):
     """The micro-batches of a step."""
-    n = row["micro"]
+    n = row.get("micro", 1)
     return row["batch"] if n == 1 else f"{n} of {row['batch']}"
 
 

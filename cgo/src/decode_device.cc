@@ -126,20 +126,19 @@ class DeviceDecoder : public Decoder {
     check_type();
     at::NoGradGuard mode;
     af_model& m = *shape_.model;
+    at::Tensor logits;
     if (singles_.takes(s)) {
       const std::lock_guard<std::mutex> lock(deterministic_mutex());
-      return on_host(singles_.run(s));
-    }
-    Plan plan;
-    plan.T = plan.O = s.num_rows, plan.N = s.num_outputs;
-    plan.share = share_of(m.config, 0, 1);
-    plan.tokens_O = to_device(m, std::vector<int64_t>(s.tokens, s.tokens + s.num_rows));
-    plan.row_token_N = to_device(m, std::vector<int64_t>(s.output_row, s.output_row + s.num_outputs));
-    rotate(m, plan, std::vector<int64_t>(s.positions, s.positions + s.num_rows));
-    const StepAttention attention(shape_, s, kv_);
-    plan.cached = &attention;
-    at::Tensor logits;
-    {
+      logits = singles_.run(s);
+    } else {
+      Plan plan;
+      plan.T = plan.O = s.num_rows, plan.N = s.num_outputs;
+      plan.share = share_of(m.config, 0, 1);
+      plan.tokens_O = to_device(m, std::vector<int64_t>(s.tokens, s.tokens + s.num_rows));
+      plan.row_token_N = to_device(m, std::vector<int64_t>(s.output_row, s.output_row + s.num_outputs));
+      rotate(m, plan, std::vector<int64_t>(s.positions, s.positions + s.num_rows));
+      const StepAttention attention(shape_, s, kv_);
+      plan.cached = &attention;
       const std::lock_guard<std::mutex> lock(deterministic_mutex());
       logits = plan_logits(m, plan);
     }

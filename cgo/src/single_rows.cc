@@ -1,11 +1,14 @@
 #include "single_rows.h"
 
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <iostream>
 #include <numeric>
 
 #include "cuda/graph.h"
+#include "cuda/scripted.h"
+#include "memory.h"
 #include "paged.h"
 #include "profile.h"
 
@@ -16,6 +19,10 @@ constexpr int64_t kMostRows = 256;      // beyond, launches are no longer what a
 constexpr int64_t kLeastKeys = 512;     // of the smallest size
 constexpr int64_t kUnrecorded = 1;      // steps of a size before its launches are recorded
 constexpr int64_t kLong = 8, kInt = 4;  // bytes
+
+struct {
+  std::atomic<int64_t> made, failed;
+} recordings;  // of all caches
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -77,21 +84,30 @@ class SingleRows::Step : public Cached {
     inputs_.copy_(host.narrow(0, 0, bytes()), /*non_blocking=*/true);
   }
 
-  // Fills logits from the inputs, as replay does once it is recorded.
-  void compute() {
+  // The logits [N, V] of the inputs.
+  at::Tensor compute() {
     plan_.cos_T = cos_PE_.index_select(0, position_N_), plan_.sin_T = sin_PE_.index_select(0, position_N_);
-    logits = plan_logits(m, plan_);
+    const at::Tensor logits = plan_logits(m, plan_);
+    plan_.cos_T = plan_.sin_T = at::Tensor();
+    return logits;
   }
 
   void record(cuda::Recorder& recorder) {
-    graph_ = recorder.record([this] { compute(); });
+    try {
+      graph_ = recorder.record([this] { logits_ = compute(); });
+    } catch (...) {
+      logits_ = at::Tensor();
+      throw;
+    }
     // The memory is the graph's: let go here, other graphs may use it while this one does not run.
-    if (m.device.is_cuda()) logits = at::from_blob(logits.mutable_data_ptr(), logits.sizes(), logits.options());
-    plan_.cos_T = plan_.sin_T = at::Tensor();
+    if (m.device.is_cuda()) logits_ = at::from_blob(logits_.mutable_data_ptr(), logits_.sizes(), logits_.options());
   }
-
   bool recorded() const { return graph_ != nullptr; }
-  void replay() { graph_->replay(); }
+  // As compute, by the recorded launches; the logits are theirs, and those of the last replay of any step.
+  at::Tensor replay() {
+    graph_->replay();
+    return logits_;
+  }
 
   void attend(int64_t i, const at::Tensor& qkv, const at::Tensor& out) const override {
     const StageTimer timer(Stage::kAttention, m.device);
@@ -101,8 +117,7 @@ class SingleRows::Step : public Cached {
     attend_paged(m, rows_, qkv.narrow(1, 0, q), kv, out);
   }
 
-  at::Tensor logits;  // [N, V]
-  int64_t runs = 0;
+  int64_t runs = 0;  // before it was recorded
 
  private:
   af_model& m;
@@ -115,6 +130,7 @@ class SingleRows::Step : public Cached {
   Plan plan_;
   PagedRows rows_;
   std::unique_ptr<cuda::Graph> graph_;
+  at::Tensor logits_;  // of graph_
 };
 
 SingleRows::SingleRows(const CacheShape& shape, const std::vector<at::Tensor>& kv)
@@ -163,11 +179,16 @@ SingleRows::Step& SingleRows::step_of(const Size& size) {
 void SingleRows::record(Step& step) {
   try {
     step.record(*recorder_);
+    recordings.made++;
+  } catch (const c10::OutOfMemoryError&) {  // while launches are recorded libtorch frees no cached memory
+    step.runs = 0;
+    recordings.failed++;
   } catch (const std::exception& e) {
     const std::string why = e.what();
     std::cerr << "agentfly: the launches of decode steps cannot be recorded on " << shape_.model->device.str() << " ("
               << why.substr(0, why.find('\n')) << "): each is made anew, which is slower\n";
     recorder_ = nullptr;
+    recordings.failed++;
   }
 }
 
@@ -176,16 +197,24 @@ at::Tensor SingleRows::run(const af_step& s) {
   if (now != recorded_) steps_.clear();
   recorded_ = now;
   Step& step = step_of(size_of(s));
-  step.fill(s, inputs_);
-  // What other ranks send is waited for in the midst of a forward, which a graph cannot.
-  const bool whole = recorder_ != nullptr && shape_.model->exchange == nullptr;
-  if (whole && !step.recorded() && step.runs++ >= kUnrecorded) record(step);
-  if (whole && step.recorded()) {
-    step.replay();
-  } else {
-    step.compute();
+  try {
+    step.fill(s, inputs_);
+    // With fsdp the weights come from other ranks; no machine with two GPUs has tried whether graphs hold there.
+    const bool whole = recorder_ != nullptr && shape_.model->exchange == nullptr;
+    if (whole && !step.recorded() && step.runs++ >= kUnrecorded) record(step);
+    return (whole && step.recorded() ? step.replay() : step.compute()).narrow(0, 0, s.num_outputs);
+  } catch (...) {
+    try {
+      synchronize(shape_.model->device);  // the next step writes to inputs_, which may be on their way
+    } catch (...) {                       // then nothing is any more
+    }
+    throw;
   }
-  return step.logits.narrow(0, 0, s.num_outputs);
 }
 
 }  // namespace af
+
+extern "C" void af_cuda_recordings(int64_t* recorded, int64_t* failed) {
+  *recorded = af::recordings.made;
+  *failed = af::recordings.failed;
+}

@@ -38,6 +38,7 @@ func TestBoundsOfDeviceSteps(t *testing.T) {
 		{"3B 8x1024", three, 8192, 1024, 0, nil, 70.1},
 		{"3B 16x1024", three, 16384, 1024, 0, nil, 88.0},
 		{"7B 8x1024", seven(), 8192, 1024, cgo.AllLayers, nil, 132.1},
+		{"7B 3x1024", seven(), 3072, 1024, 0, nil, 137.6},
 		{"7B 8x1024, adapter", seven(), 8192, 1024, 0, adapter, 68.2},
 		{"7B 8x1024, adapter, checkpoint", seven(), 8192, 1024, cgo.AllLayers, adapter, 47.7},
 	} {

@@ -413,11 +413,11 @@ func (b *builder) engine() {
 	logits, each := float*int64(e.MaxSequences)*a.V, float*(2*a.D+a.qkv()+a.H*a.E+3*a.F)
 	step := Part{Name: "engine: step", Bytes: logits + rows*each, How: fmt.Sprintf("logits of %d sequences, intermediates of %d tokens × 4", e.MaxSequences, rows)}
 	if onDevice {
-		gathered := bytes * 2 * a.K * a.E * min(1<<16, rows/8*tokens)       // cgo/src/decode_device.cc, kMostGathered
-		parts := min(1<<24, rows*a.H*(a.E+2)*(tokens/128+1)) * float        // cgo/src/cuda/launch.cc, kMostParts
-		graphs := min(int64(e.MaxSequences), 256)*(float*a.V+each) + 64<<20 // cgo/src/single_rows.cc, kMostRows
-		step.Bytes += gathered + parts + graphs
-		step.How += "; keys of prompts gathered, at most 65,536; parts of long attention, at most 64 MiB; the same again for recorded launches, of at most 256 sequences, with 64 MiB for cuBLAS"
+		gathered := bytes * 2 * a.K * a.E * min(1<<16, rows/8*tokens)            // cgo/src/decode_device.cc, kMostGathered
+		parts := min(1<<24, rows*a.H*(a.E+2)*(powerOfTwo(tokens)/128+1)) * float // cgo/src/cuda/launch.cc, kMostParts
+		single := min(int64(e.MaxSequences), 256)*(float*a.V+each) + parts       // cgo/src/single_rows.cc, kMostRows
+		step.Bytes += gathered + parts + 2*single + 64<<20
+		step.How += "; keys of prompts gathered, at most 65,536; parts of long attention, at most 64 MiB; recorded launches of at most 256 sequences, and the stream on which they are recorded, the same each; 64 MiB of cuBLAS; not measured on a GPU"
 		add(Part{Name: "engine: logits", Place: Host, Bytes: powerOfTwo(logits), How: fmt.Sprintf("logits of %d sequences × 4, a block of pinned memory, a power of two", e.MaxSequences)})
 	}
 	add(step)

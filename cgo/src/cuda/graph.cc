@@ -5,7 +5,9 @@
 #include <string>
 
 #ifdef AF_CUDA_GRAPHS
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #endif
 
@@ -53,12 +55,19 @@ class OnStream {
   const c10::Stream before_;
 };
 
+// Older versions of libtorch have no pools of pinned memory.
+template <class Allocator>
+void end_pool(Allocator& allocator, const at::cuda::MempoolId_t& pool) {
+  if constexpr (requires { allocator.end_allocate_to_pool(pool); }) allocator.end_allocate_to_pool(pool);
+}
+
 class Captures : public Recorder {
  public:
   explicit Captures(at::Device device)
       : guard_(device.type()), stream_(guard_.getStreamFromGlobalPool(device, /*isHighPriority=*/false)) {}
 
   std::unique_ptr<Graph> record(const std::function<void()>& f) override {
+    const c10::DeviceGuard device(stream_.device());
     std::shared_ptr<const at::cuda::MempoolId_t> pool = pool_.lock();
     if (pool == nullptr) pool = std::make_shared<const at::cuda::MempoolId_t>(at::cuda::graph_pool_handle());
     pool_ = pool;
@@ -71,18 +80,29 @@ class Captures : public Recorder {
     out->graph.capture_begin(*pool, cudaStreamCaptureModeThreadLocal);
     try {
       f();
+      out->graph.capture_end();
     } catch (...) {
-      try {
-        out->graph.capture_end();  // or the stream would stay in it
-      } catch (...) {              // what f threw says more
-      }
+      abandon(out->graph, *pool);
       throw;
     }
-    out->graph.capture_end();
     return out;
   }
 
  private:
+  // Ends a capture that failed, of which libtorch's allocators else think that it goes on: they would keep memory back.
+  // What fails here had ended already.
+  void abandon(at::cuda::CUDAGraph& graph, const at::cuda::MempoolId_t& pool) const {
+    const auto attempt = [](const auto& end) {
+      try {
+        end();
+      } catch (...) {
+      }
+    };
+    attempt([&] { graph.capture_end(); });
+    attempt([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(stream_.device_index(), pool); });
+    attempt([&] { end_pool(*at::getHostAllocator(at::kCUDA), pool); });
+  }
+
   const c10::impl::VirtualGuardImpl guard_;
   const c10::Stream stream_;
   std::weak_ptr<const at::cuda::MempoolId_t>

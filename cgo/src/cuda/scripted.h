@@ -18,6 +18,9 @@ af_error *af_cuda_scripted(const char *driver, const char *image, const char *st
 af_error *af_cuda_operation(const char *operation, int device, int dtype, float *const *buffers, const int64_t *sizes,
                             int count, int64_t shift, int64_t heads, double number);
 
+/* Since the process began: decode steps whose launches were recorded (single_rows.h), and recordings that failed. */
+void af_cuda_recordings(int64_t *recorded, int64_t *failed);
+
 /* Counts what a forward and backward over b (logprobs of every row, gradients of every parameter) asks of a device that
    scripted CUDA stands for, on tensors without numbers: writes to file a line for each operator of libtorch, with its
    calls, bytes read and written, and floating-point operations of matrix products. Own kernels are in the driver's log,
