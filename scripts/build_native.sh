@@ -49,14 +49,14 @@ ours='' theirs=''
 # c10d: Gloo is in every libtorch, its headers are not. NCCL where libtorch has CUDA: a header that is not found is an
 # error, because a build without NCCL would exchange gradients and weights through the CPU and only be slow.
 # AGENTFLY_BUILD_NCCL=0 builds without it.
-nccl='' graphs='' site=$(dirname "$torch")
+nccl='' graphs='' cuda_includes='' site=$(dirname "$torch")
 if test -f "$torch/lib/libtorch_cuda.so"; then
   for folder in "$site"/nvidia/nccl/include "$site"/nvidia/cu*/include "$site"/nvidia/*/include /usr/local/cuda/include; do
-    test -d "$folder" && case " $nccl " in *" $folder "*) ;; *) nccl="$nccl -isystem $folder" ;; esac
+    test -d "$folder" && case " $cuda_includes " in *" $folder "*) ;; *) cuda_includes="$cuda_includes -isystem $folder" ;; esac
   done
   # shellcheck disable=SC2086 # the list is meant to split
-  if echo '#include <cuda_runtime_api.h>' | g++ $nccl -x c++ -fsyntax-only - 2>/dev/null; then
-    graphs="-DAF_CUDA_GRAPHS $nccl"
+  if echo '#include <cuda_runtime_api.h>' | g++ $cuda_includes -x c++ -fsyntax-only - 2>/dev/null; then
+    graphs="-DAF_CUDA_GRAPHS $cuda_includes"
   else
     echo "build: cuda_runtime_api.h is not beside libtorch: decode steps on a GPU launch each operation anew" >&2
   fi
@@ -64,16 +64,14 @@ fi
 if test -f "$torch/lib/libtorch_cuda.so" && test "${AGENTFLY_BUILD_NCCL:-1}" != 0; then
   # shellcheck disable=SC2086 # the list is meant to split
   if ! missing=$(printf '#include <%s>\n' nccl.h cuda_runtime_api.h cuda_fp16.h cublas_v2.h cublasLt.h cusparse.h cusolverDn.h |
-    g++ $nccl -x c++ -fsyntax-only - 2>&1); then
+    g++ $cuda_includes -x c++ -fsyntax-only - 2>&1); then
     echo "build: libtorch has CUDA, but what NCCL is compiled with is not whole beside it:" >&2
     printf '%s\n' "$missing" | grep -m1 'error:' >&2
     echo "build: install it (pip install nvidia-nccl-cu13 nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl nvidia-cublas nvidia-cusparse nvidia-cusolver," >&2
     echo "build: of torch's own versions), or set AGENTFLY_BUILD_NCCL=0: ranks then exchange tensors through the CPU" >&2
     exit 1
   fi
-  nccl="-DUSE_C10D_NCCL $nccl"
-else
-  nccl=''
+  nccl="-DUSE_C10D_NCCL $cuda_includes"
 fi
 # The kernels of CUDA, as the library carries them: see cuda_kernels.sh. AGENTFLY_KERNELS=FILE is compiled already, as in
 # the bundle of a GPU machine; AGENTFLY_BUILD_KERNELS=0 builds without them, and libtorch's own operations do their work.

@@ -568,9 +568,9 @@ stage_5() {
     left_out "$main" skipped "the model is not here: take all parts of it along ($(find "$parts" -maxdepth 1 -name 'model.part-*' | wc -l) of $(cut -d ' ' -f 3 "$bundle/model.name" 2>/dev/null || echo 0) are)"
     return
   fi
-  ! has_device "$main, bf16" || train "$main, bf16" "${MAIN_SECONDS:-480}" calculator.yaml --set device=cuda --set checkpoint.every=0 --set eval.tool_off=false \
-    --set model.dtype=bfloat16 --set algorithm.correction.kind=tis_token
-  ! has_device "$main" || train "$main" "${MAIN_SECONDS:-480}" calculator.yaml --set device=cuda --set checkpoint.every=0 --set eval.tool_off=false
+  set -- "${MAIN_SECONDS:-480}" calculator.yaml --set device=cuda --set checkpoint.every=0 --set eval.tool_off=false
+  ! has_device "$main, bf16" || train "$main, bf16" "$@" --set model.dtype=bfloat16 --set algorithm.correction.kind=tis_token
+  ! has_device "$main" || train "$main" "$@"
 }
 case $stage in
 1) stage_1 ;;

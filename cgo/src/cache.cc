@@ -30,6 +30,15 @@ std::vector<bool> CacheShape::writers(const af_step& s) const {
   return first;
 }
 
+std::vector<int64_t> CacheShape::slots(const af_step& s) const {
+  const std::vector<bool> writes = writers(s);
+  std::vector<int64_t> out(static_cast<size_t>(s.num_rows), num_blocks * block_size);
+  for (int64_t r = 0; r < s.num_rows; r++) {
+    if (writes[static_cast<size_t>(r)]) out[static_cast<size_t>(r)] = slot(s, s.sequence[r], s.positions[r]);
+  }
+  return out;
+}
+
 namespace {
 
 void check_range(const char* what, int64_t i, int64_t value, int64_t end) {

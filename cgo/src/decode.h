@@ -20,6 +20,8 @@ struct CacheShape {
   // [R] whether a row's key and value go to the cache. Several rows may be the same token of a shared block: the last
   // one of a prompt that a group shares whole. The first of them writes.
   std::vector<bool> writers(const af_step& s) const;
+  // [R] where they go in a cache that has one place more, behind the others, for what is not to be kept.
+  std::vector<int64_t> slots(const af_step& s) const;
 };
 
 class Decoder {

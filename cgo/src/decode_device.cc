@@ -46,12 +46,7 @@ class StepAttention : public Cached {
  public:
   StepAttention(const CacheShape& shape, const af_step& s, const std::vector<at::Tensor>& kv)
       : m(*shape.model), kv_(kv), H(m.config.num_heads), K(m.config.num_kv_heads), E(m.config.head_dim) {
-    const std::vector<bool> writes = shape.writers(s);
-    std::vector<int64_t> slot;
-    for (int64_t r = 0; r < s.num_rows; r++)
-      slot.push_back(writes[static_cast<size_t>(r)] ? shape.slot(s, s.sequence[r], s.positions[r])
-                                                    : shape.num_blocks * shape.block_size);
-    slot_R_ = to_device(m, slot);
+    slot_R_ = to_device(m, shape.slots(s));
     std::vector<int32_t> single, sequence, count, cu_q{0}, cu_k{0};
     std::vector<int64_t> many, key;
     Varlen& v = runs_.varlen;

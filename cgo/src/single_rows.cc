@@ -70,13 +70,11 @@ class SingleRows::Step : public Cached {
     int64_t *token = longs, *output = longs + N, *slot = longs + 2 * N, *position = longs + 3 * N;
     auto *count = reinterpret_cast<int32_t*>(longs + 4 * N), *table = count + N;
     std::memset(at, 0, static_cast<size_t>(bytes()));
-    const int64_t nowhere = shape_.num_blocks * shape_.block_size;
-    std::fill_n(slot, N, nowhere);
+    std::fill_n(slot, N, shape_.num_blocks * shape_.block_size);
+    std::ranges::copy(shape_.slots(s), slot);
     std::fill_n(count, N, 1);
-    const std::vector<bool> writes = shape_.writers(s);
     for (int64_t r = 0; r < s.num_rows; r++) {
       token[r] = s.tokens[r], position[r] = s.positions[r], count[r] = s.positions[r] + 1;
-      if (writes[static_cast<size_t>(r)]) slot[r] = shape_.slot(s, s.sequence[r], s.positions[r]);
       const int64_t blocks = s.positions[r] / shape_.block_size + 1;
       std::copy_n(s.block_table + s.sequence[r] * s.max_blocks, blocks, table + r * B);
     }

@@ -223,8 +223,7 @@ func testSeed(t *testing.T, s *suite) {
 		r.ID, r.Session = "another", "another"
 		p.same("neither ID nor Session matters", r, first, s.generate(t, r))
 	})
-	for i := range s.prompts() {
-		r := s.request(6+31*i, 10)
+	for _, r := range s.requests(6, 10) {
 		first := s.generate(t, r)
 		r.Seed++
 		require.False(t, s.alike(first, s.generate(t, r)), "another seed has the same tokens")

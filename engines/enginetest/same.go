@@ -44,6 +44,14 @@ func (s *suite) prompts() int {
 	return 1
 }
 
+// requests are those of a test, for n tokens each.
+func (s *suite) requests(variant, n int) (out []engines.Request) {
+	for i := range s.prompts() {
+		out = append(out, s.request(variant+31*i, n))
+	}
+	return out
+}
+
 // points are what a test says of the completions of one request with one prompt after the other.
 type points struct {
 	*suite
@@ -56,8 +64,8 @@ type points struct {
 func (s *suite) vary(t *testing.T, variant, n int, test func(p *points, r engines.Request)) {
 	t.Helper()
 	p := &points{s, t, map[string]int{}}
-	for i := range s.prompts() {
-		test(p, s.request(variant+31*i, n))
+	for _, r := range s.requests(variant, n) {
+		test(p, r)
 		if p.open() == "" {
 			return
 		}
@@ -69,8 +77,7 @@ func (s *suite) vary(t *testing.T, variant, n int, test func(p *points, r engine
 func (s *suite) before(t *testing.T, variant, n int) (unchanged func(point string)) {
 	t.Helper()
 	want := map[string]engines.Completion{}
-	for i := range s.prompts() {
-		r := s.request(variant+31*i, n)
+	for _, r := range s.requests(variant, n) {
 		want[r.ID] = s.generate(t, r)
 	}
 	return func(point string) {
