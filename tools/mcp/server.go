@@ -58,6 +58,8 @@ type connection struct {
 	over     chan struct{} // closed when the session is
 	err      error         // of the session; valid once over is closed
 	answered atomic.Bool   // a call
+	listed   chan struct{} // closed when offers are there for the first time
+	listing  sync.Mutex    // held while the server is asked again: what it said last stands
 
 	mu     sync.Mutex
 	offers []offer
@@ -72,7 +74,7 @@ func open(ctx context.Context, c config, b bounds, warn func(string)) (*server, 
 	if err != nil {
 		return nil, err
 	}
-	s.current, s.first = l, l.offers
+	s.current, s.first = l, l.offered()
 	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
 		defer close(s.ended)
@@ -168,12 +170,20 @@ func (s *server) ready(ctx context.Context) (*connection, error) {
 // connect starts the server, or connects to it, and asks what it offers.
 func (s *server) connect(ctx context.Context) (_ *connection, err error) {
 	lasting, stop := context.WithCancel(context.WithoutCancel(ctx))
-	l := &connection{stop: stop, over: make(chan struct{})}
+	l := &connection{stop: stop, over: make(chan struct{}), listed: make(chan struct{})}
 	begin, cancel := context.WithTimeout(ctx, s.bounds.start)
 	defer cancel()
 	client := sdk.NewClient(&sdk.Implementation{Name: "agentfly", Version: "1"}, &sdk.ClientOptions{
 		Capabilities: &sdk.ClientCapabilities{}, Logger: slog.New(slog.DiscardHandler),
 		ToolListChangedHandler: func(context.Context, *sdk.ToolListChangedRequest) { l.relist(lasting, s.bounds.start) },
+	})
+	client.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+		return func(ctx context.Context, method string, request sdk.Request) (sdk.Result, error) {
+			if method == subscribed {
+				l.relist(lasting, s.bounds.start)
+			}
+			return next(ctx, method, request)
+		}
 	})
 	var transport sdk.Transport
 	if s.config.URL != "" {
@@ -195,12 +205,17 @@ func (s *server) connect(ctx context.Context) (_ *connection, err error) {
 		l.close(true, s.bounds.grace)
 		return nil, err
 	}
+	close(l.listed)
 	go func() {
 		defer close(l.over)
 		l.err = l.session.Wait()
 	}()
 	return l, nil
 }
+
+// subscribed is what a server says when it has begun to tell changes of its tools, from the protocol of 2026-07-28 on. The library does not wait for it, so
+// that the first list may be older: a change between the two is told to nobody.
+const subscribed = "notifications/subscriptions/acknowledged"
 
 // startError says in one line why the server is not there.
 func (s *server) startError(begin, ctx context.Context, l *connection, err error) error {
@@ -241,9 +256,16 @@ func list(ctx context.Context, session *sdk.ClientSession) ([]offer, error) {
 // maxOffers bounds the tools of a server, which may name a next page without end.
 const maxOffers = 1000
 
-// relist asks again, because the server says that it offers something else.
+// relist asks again, because the server may offer something else.
 func (l *connection) relist(ctx context.Context, timeout time.Duration) {
 	l.beside(func() {
+		select {
+		case <-l.listed:
+		case <-ctx.Done():
+			return
+		}
+		l.listing.Lock()
+		defer l.listing.Unlock()
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		offers, err := list(ctx, l.session)
@@ -266,9 +288,14 @@ func (l *connection) beside(f func()) {
 }
 
 func (l *connection) has(tool string) bool {
+	return slices.ContainsFunc(l.offered(), func(o offer) bool { return o.Name == tool })
+}
+
+// offered is what the server offers, as it said last.
+func (l *connection) offered() []offer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.ContainsFunc(l.offers, func(o offer) bool { return o.Name == tool })
+	return l.offers
 }
 
 // close ends the session, its process and all that runs for it. At once: the process is killed, because it failed. The text says for people

@@ -30,6 +30,24 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+	case "late": // it removes a tool between the first list and the subscription to changes
+		server := newTestServer(nil)
+		listed, once := make(chan struct{}), sync.Once{}
+		server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+			return func(ctx context.Context, method string, request sdk.Request) (sdk.Result, error) {
+				if method == "subscriptions/listen" {
+					<-listed
+					server.RemoveTools("add")
+					time.Sleep(100 * time.Millisecond) // ten times as long as the library keeps a change back
+				}
+				result, err := next(ctx, method, request)
+				if method == "tools/list" {
+					once.Do(func() { close(listed) })
+				}
+				return result, err
+			}
+		})
+		_ = server.Run(context.Background(), &sdk.StdioTransport{})
 	case "none":
 		_ = sdk.NewServer(&sdk.Implementation{Name: "none"}, &sdk.ServerOptions{Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}}}).Run(context.Background(), &sdk.StdioTransport{})
 	case "exit":
