@@ -58,8 +58,7 @@ type connection struct {
 	over     chan struct{} // closed when the session is
 	err      error         // of the session; valid once over is closed
 	answered atomic.Bool   // a call
-	listed   chan struct{} // closed when offers are there for the first time
-	listing  sync.Mutex    // held while the server is asked again: what it said last stands
+	listing  chan struct{} // holds one token, that of who asks for the offers, once the first are there: what the server said last stands
 
 	mu     sync.Mutex
 	offers []offer
@@ -170,7 +169,7 @@ func (s *server) ready(ctx context.Context) (*connection, error) {
 // connect starts the server, or connects to it, and asks what it offers.
 func (s *server) connect(ctx context.Context) (_ *connection, err error) {
 	lasting, stop := context.WithCancel(context.WithoutCancel(ctx))
-	l := &connection{stop: stop, over: make(chan struct{}), listed: make(chan struct{})}
+	l := &connection{stop: stop, over: make(chan struct{}), listing: make(chan struct{}, 1)}
 	begin, cancel := context.WithTimeout(ctx, s.bounds.start)
 	defer cancel()
 	client := sdk.NewClient(&sdk.Implementation{Name: "agentfly", Version: "1"}, &sdk.ClientOptions{
@@ -205,7 +204,7 @@ func (s *server) connect(ctx context.Context) (_ *connection, err error) {
 		l.close(true, s.bounds.grace)
 		return nil, err
 	}
-	close(l.listed)
+	l.listing <- struct{}{}
 	go func() {
 		defer close(l.over)
 		l.err = l.session.Wait()
@@ -260,12 +259,11 @@ const maxOffers = 1000
 func (l *connection) relist(ctx context.Context, timeout time.Duration) {
 	l.beside(func() {
 		select {
-		case <-l.listed:
+		case <-l.listing:
 		case <-ctx.Done():
 			return
 		}
-		l.listing.Lock()
-		defer l.listing.Unlock()
+		defer func() { l.listing <- struct{}{} }()
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		offers, err := list(ctx, l.session)

@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 		}
 	case "late": // it removes a tool between the first list and the subscription to changes
 		server := newTestServer(nil)
-		listed, once := make(chan struct{}), sync.Once{}
+		listed := make(chan struct{})
+		tell := sync.OnceFunc(func() { close(listed) })
 		server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
 			return func(ctx context.Context, method string, request sdk.Request) (sdk.Result, error) {
 				if method == "subscriptions/listen" {
@@ -42,7 +43,7 @@ func TestMain(m *testing.M) {
 				}
 				result, err := next(ctx, method, request)
 				if method == "tools/list" {
-					once.Do(func() { close(listed) })
+					tell()
 				}
 				return result, err
 			}
