@@ -42,6 +42,7 @@ import (
 	"github.com/agentfly/agentfly/environments/textworldexpress"
 	"github.com/agentfly/agentfly/environments/voxel"
 	"github.com/agentfly/agentfly/environments/webshop"
+	"github.com/agentfly/agentfly/internal/sysmon"
 	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator"
@@ -159,6 +160,7 @@ const (
 
 // Main runs the command line of the process and exits.
 func Main(options ...Option) {
+	sysmon.KeepAwake()
 	stops := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // under nohup a run goes on without its terminal
 		stops = append(stops, syscall.SIGHUP)

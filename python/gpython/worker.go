@@ -21,6 +21,7 @@ import (
 	"github.com/go-python/gpython/py"
 	_ "github.com/go-python/gpython/stdlib" // its modules, and the compiler
 
+	"github.com/agentfly/agentfly/internal/sysmon"
 	"github.com/agentfly/agentfly/python/protocol"
 )
 
@@ -33,6 +34,7 @@ func Main(args []string) {
 	if len(args) != 3 || args[1] != Argument {
 		return
 	}
+	sysmon.KeepAwake()
 	memory, err := strconv.ParseInt(args[2], 10, 64)
 	if err == nil {
 		err = serve(os.Stdin, os.Stdout, memory)

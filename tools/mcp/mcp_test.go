@@ -24,8 +24,7 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// quick are bounds for servers that fail. A start has the usual time: a kernel was seen to leave a thread of a server that could run for seconds without a
-// processor, on a machine with more to do than it has processors.
+// quick are bounds for servers that fail. A start has the usual time, for a loaded machine.
 var quick = bounds{start: usual.start, check: 5 * time.Second, grace: 2 * time.Second, backoff: time.Millisecond, most: 4 * time.Millisecond, patience: 5}
 
 // opened is a running server whose warnings are kept.

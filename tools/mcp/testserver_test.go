@@ -15,15 +15,20 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
+
+	"github.com/agentfly/agentfly/internal/sysmon"
 )
 
 // TestMain lets the test binary be a server over stdio: a real process, made with the library's own server.
 func TestMain(m *testing.M) {
-	switch os.Getenv("MCP_TEST_SERVER") {
-	case "":
+	kind := os.Getenv("MCP_TEST_SERVER")
+	if kind == "" {
 		goleak.VerifyTestMain(m)
+	}
+	sysmon.KeepAwake()
+	switch kind {
 	case "tools", "banner":
-		if os.Getenv("MCP_TEST_SERVER") == "banner" {
+		if kind == "banner" {
 			fmt.Print(garbage)
 		}
 		if err := newTestServer(func(context.Context) { select {} }).Run(context.Background(), &sdk.StdioTransport{}); err != nil {
