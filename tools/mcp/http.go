@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 )
 
 // web is the HTTP side of one start: it adds the job's headers, keeps them from other hosts, bounds what it reads, and ends with it.
@@ -16,6 +17,7 @@ type web struct {
 	headers map[string]string
 	lasting context.Context // no request outlives it
 	abort   context.CancelFunc
+	refusal atomic.Value // string: why the last message was not taken, empty when it was
 }
 
 func newWeb(c config) *web {
@@ -53,8 +55,23 @@ func (w *web) RoundTrip(request *http.Request) (*http.Response, error) {
 		over()
 		return nil, err
 	}
+	if request.Method == http.MethodPost {
+		w.refusal.Store(refusal(response))
+	}
 	response.Body = &bounded{ReadCloser: response.Body, over: over, lines: strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream")}
 	return response, nil
+}
+
+// refusal says why a response is none of an MCP server that took a message; empty: it is one.
+func refusal(response *http.Response) string {
+	kind := response.Header.Get("Content-Type")
+	switch {
+	case response.StatusCode >= http.StatusBadRequest:
+		return "it answered " + response.Status
+	case response.StatusCode == http.StatusOK && !strings.HasPrefix(kind, "application/json") && !strings.HasPrefix(kind, "text/event-stream"):
+		return fmt.Sprintf("it answered with %q, which is no MCP message", kind)
+	}
+	return ""
 }
 
 func (w *web) close() {

@@ -173,6 +173,35 @@ func TestHTTPStartErrors(t *testing.T) {
 	require.EqualError(t, err, silent.URL+": the server did not say what it offers within 300ms")
 }
 
+// The library may have closed the connection before it says what the server answered.
+func TestAClosedConnectionKeepsItsReason(t *testing.T) {
+	for name, c := range map[string]struct {
+		status     int
+		kind, want string
+	}{
+		"unauthorized": {http.StatusUnauthorized, "text/plain", "http://a: it answered 401 Unauthorized"},
+		"a web page":   {http.StatusOK, "text/html", `http://a: it answered with "text/html", which is no MCP message`},
+		"an answer":    {http.StatusOK, "application/json", "http://a: connection closed"},
+		"a stream":     {http.StatusOK, "text/event-stream; charset=utf-8", "http://a: connection closed"},
+		"taken":        {http.StatusAccepted, "", "http://a: connection closed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", c.kind)
+				w.WriteHeader(c.status)
+			}))
+			defer site.Close()
+			l := &connection{web: newWeb(config{})}
+			defer l.web.close()
+			answer, err := l.web.client().Post(site.URL, "application/json", nil)
+			require.NoError(t, err)
+			require.NoError(t, answer.Body.Close())
+			s := &server{config: config{URL: "http://a"}}
+			require.EqualError(t, s.startError(t.Context(), t.Context(), l, sdk.ErrConnectionClosed), c.want)
+		})
+	}
+}
+
 func TestHTTPResponseThatIsTooLarge(t *testing.T) {
 	at := newSite(t)
 	s := openTest(t, at.config(), quick)

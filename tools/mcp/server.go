@@ -230,6 +230,11 @@ func (s *server) startError(begin, ctx context.Context, l *connection, err error
 	case l.process != nil && l.process.silent.Load() && waitFor(l.process.ended, s.bounds.grace): // its end is the reason
 		return fmt.Errorf("%s: the server %s before it said what it offers%s", s.config.name(), l.process.exit(), l.process.said)
 	}
+	if l.web != nil && errors.Is(err, sdk.ErrConnectionClosed) { // the library may close the connection before it says why
+		if why, _ := l.web.refusal.Load().(string); why != "" {
+			return fmt.Errorf("%s: %s", s.config.name(), why)
+		}
+	}
 	return fmt.Errorf("%s: %w%s", s.config.name(), err, said)
 }
 
