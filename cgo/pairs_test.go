@@ -46,7 +46,7 @@ func TestPairsOfBFloat16(t *testing.T) {
 		t.Logf("%v %s%s", args, &stdout, &stderr)
 		return stdout.String(), stderr.String()
 	}
-	const same = `, cases 480, elements \d{5,}, different 0, from plain 0, in chains 0, of subnormal products `
+	const same = `, cases 486, elements \d{5,}, different 0, from plain 0, in chains 0, of subnormal products `
 	emulated := compiled(t, "testdata/pairs/pairs.cc", "pairs", emulatedPairs)
 	out, errs := run(emulated)
 	require.Regexp(t, `^pairs 1`+same+`[1-9]\d*\n$`, out)

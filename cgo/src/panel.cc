@@ -27,6 +27,16 @@ Piece piece_of(int64_t K, int64_t i, int64_t pieces, int64_t step) {
   return {from, std::min(K, steps * (i + 1) / pieces * step) - from};
 }
 
+// Rows in tiles of about equal height, at most most.
+struct Rows {
+  int64_t from, count;
+};
+int64_t tiles_of(int64_t M, int64_t most) { return (M + most - 1) / most; }
+Rows rows_of_tile(int64_t M, int64_t i, int64_t tiles) {
+  const int64_t from = M * i / tiles;
+  return {from, M * (i + 1) / tiles - from};
+}
+
 float finished(float v, const Output& out, int64_t column, float before) {
   if (out.bias != nullptr) v += out.bias[column];
   if (out.add) v += before;
@@ -162,10 +172,17 @@ inline void multiply_add_pairs(Sixteen& sum, const bfloat16* x, __m512i w) {
 AF_TARGET_END
 #endif
 
+// rows of x [rows, K], K even, as a tile reads them: [K/2, rows, 2].
+void pack_tile(bfloat16* to, const bfloat16* x, int64_t K, int64_t rows) {
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t k = 0; k < K; k += 2) std::memcpy(to + k * rows + 2 * r, x + r * K + k, 2 * sizeof *to);
+  }
+}
+
 // Whether the instruction gives what the widened numbers do, but for rounding, on one planted product of 15 rows.
 bool dot_agrees() {
   constexpr int64_t M = 15, K = 10;
-  bfloat16 x[M * K], w[K * kPanel];
+  bfloat16 x[M * K], packed[M * K], w[K * kPanel];
   float wide[M * K], got[M * kPanel], want[M * kPanel];
   uint32_t state = 1;
   const auto next = [&state] {  // +-1 to +-2 with the 7 bits of a bfloat16
@@ -174,7 +191,12 @@ bool dot_agrees() {
   };
   for (int64_t i = 0; i < M * K; i++) x[i] = next(), wide[i] = widened(x[i]);
   for (bfloat16& v : w) v = next();
-  dot::panel_piece({got, kPanel, kPanel, nullptr, false, false}, x, K, M, w, K);
+  const int64_t tiles = tiles_of(M, dot::kTile);
+  for (int64_t t = 0; t < tiles; t++) {
+    const Rows rows = rows_of_tile(M, t, tiles);
+    pack_tile(packed + rows.from * K, x + rows.from * K, K, rows.count);
+  }
+  dot::panel_piece({got, kPanel, kPanel, nullptr, false, false}, packed, K, M, 0, w, K);
   panel_piece_plain({want, kPanel, kPanel, nullptr, false, false}, wide, K, M, w, K);
   for (int64_t i = 0; i < M * kPanel; i++) {
     if (!(std::abs(got[i] - want[i]) <= 1e-5f)) return false;  // of sums of ten products of at most 4
@@ -184,12 +206,13 @@ bool dot_agrees() {
 #endif
 
 template <class W>
-void any_panel_piece(const Output& out, const float* x, int64_t ldx, int64_t M, const W* w, int64_t length) {
+void any_panel_piece(const Output& out, const float* x, int64_t ldx, int64_t M, int64_t first, const W* w,
+                     int64_t length) {
 #ifdef AF_X86
-  if (has_avx512()) return avx512::panel_piece(out, x, ldx, M, w, length);
-  if (has_avx2()) return avx2::panel_piece(out, x, ldx, M, w, length);
+  if (has_avx512()) return avx512::panel_piece(out, x, ldx, M, first, w, length);
+  if (has_avx2()) return avx2::panel_piece(out, x, ldx, M, first, w, length);
 #endif
-  panel_piece_plain(out, x, ldx, M, w, length);
+  panel_piece_plain(out, x + first, ldx, M, w, length);
 }
 
 template <class W, class S>
@@ -215,23 +238,33 @@ void pack(const Loop& loop, W* to, const S* from, int64_t N, int64_t K, int64_t 
 }
 
 #ifdef AF_X86
-void any_panel_piece(const Output& out, const bfloat16* x, int64_t ldx, int64_t M, const bfloat16* w, int64_t length) {
-  dot::panel_piece(out, x, ldx, M, w, padded<bfloat16>(length));
+void any_panel_piece(const Output& out, const bfloat16* x, int64_t ldx, int64_t M, int64_t first, const bfloat16* w,
+                     int64_t length) {
+  dot::panel_piece(out, x, ldx, M, first, w, padded<bfloat16>(length));
 }
 
-// Rows [M, K] of numbers of bfloat16 as [M, padded(K)], zeros behind an odd K.
+// Rows [M, K] of numbers of bfloat16, zeros behind an odd K, packed in the tiles of apply.
 std::unique_ptr<bfloat16[]> narrowed(const Loop& loop, const float* x, int64_t ldx, int64_t M, int64_t K) {
-  const int64_t width = padded<bfloat16>(K);
+  const int64_t width = padded<bfloat16>(K), blocks = (M + kRows - 1) / kRows, most = tiles_of(kRows, dot::kTile);
   std::unique_ptr<bfloat16[]> all(new bfloat16[static_cast<size_t>(M * width)]);
-  loop(M, std::max<int64_t>(1, (1 << 15) / K), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; r++) {
-      bfloat16* to = all.get() + r * width;
-      for (int64_t k = 0; k < K; k++) {
-        uint32_t bits;
-        std::memcpy(&bits, x + r * ldx + k, sizeof bits);
-        to[k] = static_cast<bfloat16>(bits >> 16);
+  loop(blocks * most, std::max<int64_t>(1, (1 << 15) / (K * dot::kTile)), [&](int64_t begin, int64_t end) {
+    std::unique_ptr<bfloat16[]> unpacked(new bfloat16[static_cast<size_t>(dot::kTile * width)]);
+    for (int64_t i = begin; i < end; i++) {
+      const int64_t block = i / most * kRows, here = std::min(kRows, M - block), tiles = tiles_of(here, dot::kTile);
+      if (i % most >= tiles) continue;
+      const Rows rows = rows_of_tile(here, i % most, tiles);
+      const int64_t from = block + rows.from;
+      for (int64_t r = 0; r < rows.count; r++) {
+        const float* row = x + (from + r) * ldx;
+        bfloat16* to = unpacked.get() + r * width;
+        for (int64_t k = 0; k < K; k++) {
+          uint32_t bits;
+          std::memcpy(&bits, row + k, sizeof bits);
+          to[k] = static_cast<bfloat16>(bits >> 16);
+        }
+        if (K < width) to[K] = 0;
       }
-      if (K < width) to[K] = 0;
+      pack_tile(all.get() + from * width, unpacked.get(), width, rows.count);
     }
   });
   return all;
@@ -254,8 +287,7 @@ void apply(const Loop& loop, const W* w, int64_t K, const Output& out, const X* 
                           i == 0 && out.bias != nullptr ? out.bias + p * kPanel : nullptr,
                           out.add || i > 0,
                           out.rounded && i + 1 == pieces};
-          any_panel_piece(to, x + first * ldx + piece.from, ldx, rows, w + p * size + piece.from * kPanel,
-                          piece.length);
+          any_panel_piece(to, x + first * ldx, ldx, rows, piece.from, w + p * size + piece.from * kPanel, piece.length);
         }
       }
     });

@@ -6,6 +6,16 @@
 template <class W>
 constexpr int64_t kPerLine = 64 / (kPanel * sizeof(W));
 
+// Rows of bfloat16 come packed, tile by tile, as [K/2, rows, 2]: what one inner step reads lies together, one stream
+// for the cache instead of one a row.
+template <class X>
+constexpr bool kPacked = std::is_same_v<X, bfloat16>;
+// Numbers of x from one inner element to the next.
+template <int rows, class X>
+constexpr int64_t step() {
+  return kPacked<X> ? rows : 1;
+}
+
 // sum [rows] += x w for the inner elements of one line.
 template <int rows>
 inline void add_line(Sixteen (&sum)[rows], const float* x, int64_t ldx, const float* w) {
@@ -40,11 +50,13 @@ inline Sixteen finished(Sixteen v, const Output& out, const float* y) {
   return out.rounded ? to_half(v) : v;
 }
 
-// rows x 16 sums over length inner elements, an even number where x is bfloat16; burst lines at next are fetched for
-// every four that are read.
+// rows x 16 sums over length inner elements, an even number where x is bfloat16; burst
+// lines at next are fetched for every four that are read.
 template <int rows, class X, class W>
 inline void tile(const Output& out, const X* x, int64_t ldx, const W* w, int64_t length, const char* next,
                  int64_t burst) {
+  constexpr int64_t along = step<rows, X>();
+  if constexpr (kPacked<X>) ldx = 2;
   Sixteen sum[rows];
 #pragma GCC unroll 16
   for (int r = 0; r < rows; r++) sum[r] = zero();
@@ -53,7 +65,7 @@ inline void tile(const Output& out, const X* x, int64_t ldx, const W* w, int64_t
     if (k % (4 * kPerLine<W>) == 0) {
       for (int64_t i = 0; i < burst; i++, next += 64) _mm_prefetch(next, _MM_HINT_T1);
     }
-    add_line(sum, x + k, ldx, w + k * kPanel);
+    add_line(sum, x + k * along, ldx, w + k * kPanel);
   }
   if constexpr (1 < kPerLine<W> && std::is_same_v<X, float>) {
     if (k < length) add_first(sum, x + k, ldx, w + k * kPanel);
@@ -74,27 +86,27 @@ inline void tile(const Output& out, const X* x, int64_t ldx, const W* w, int64_t
   }
 }
 
-// A tile of n rows, 1 to rows.
+// A tile of n rows, 1 to rows, from the inner element first on.
 template <int rows, class X, class W>
-inline void tile_of(int64_t n, const Output& out, const X* x, int64_t ldx, const W* w, int64_t length, const char* next,
-                    int64_t burst) {
+inline void tile_of(int64_t n, const Output& out, const X* x, int64_t ldx, int64_t first, const W* w, int64_t length,
+                    const char* next, int64_t burst) {
   if constexpr (rows > 1) {
-    if (n < rows) return tile_of<rows - 1>(n, out, x, ldx, w, length, next, burst);
+    if (n < rows) return tile_of<rows - 1>(n, out, x, ldx, first, w, length, next, burst);
   }
-  tile<rows>(out, x, ldx, w, length, next, burst);
+  tile<rows>(out, x + first * step<rows, X>(), ldx, w, length, next, burst);
 }
 
 // In tiles of about equal height. Meanwhile the next piece, behind this one, is fetched into the cache.
 template <class X, class W>
-void panel_piece(const Output& all, const X* x, int64_t ldx, int64_t M, const W* w, int64_t length) {
-  const int64_t tiles = (M + kTile - 1) / kTile, burst = (3 + tiles) / tiles;
+void panel_piece(const Output& all, const X* x, int64_t ldx, int64_t M, int64_t first, const W* w, int64_t length) {
+  const int64_t tiles = tiles_of(M, kTile), burst = (3 + tiles) / tiles;
   const char* next = reinterpret_cast<const char*>(w + length * kPanel);
   for (int64_t t = 0; t < tiles; t++) {
-    const int64_t from = M * t / tiles, rows = M * (t + 1) / tiles - from;
+    const Rows rows = rows_of_tile(M, t, tiles);
     Output out = all;
-    out.y += from * out.stride;
-    tile_of<kTile>(rows, out, x + from * ldx, ldx, w, length, next + t * burst * (length / (4 * kPerLine<W>)) * 64,
-                   burst);
+    out.y += rows.from * out.stride;
+    tile_of<kTile>(rows.count, out, x + rows.from * ldx, ldx, first, w, length,
+                   next + t * burst * (length / (4 * kPerLine<W>)) * 64, burst);
   }
 }
 
@@ -122,13 +134,14 @@ inline void chain_tile_of(int64_t n, float* y, int64_t stride, bool onward, cons
 
 template <class X>
 void chain(const Sums& sums, const X* x, int64_t ldx, int64_t M, const Panels& w) {
-  const int64_t tiles = (M + kTile - 1) / kTile;
+  const int64_t tiles = tiles_of(M, kTile);
   for (int64_t p = 0; p < w.count; p++) {
     for (int64_t k = 0; k < w.K; k += kPiece) {
       for (int64_t t = 0; t < tiles; t++) {
-        const int64_t from = M * t / tiles, rows = M * (t + 1) / tiles - from;
-        chain_tile_of<kTile>(rows, sums.y + from * sums.stride + p * kPanel, sums.stride, sums.onward || k > 0,
-                             x + from * ldx + k, ldx, w.data + p * w.size + k * kPanel, std::min(kPiece, w.K - k));
+        const Rows rows = rows_of_tile(M, t, tiles);
+        chain_tile_of<kTile>(rows.count, sums.y + rows.from * sums.stride + p * kPanel, sums.stride,
+                             sums.onward || k > 0, x + rows.from * ldx + k, ldx, w.data + p * w.size + k * kPanel,
+                             std::min(kPiece, w.K - k));
       }
     }
   }

@@ -106,6 +106,12 @@ int main(int argc, char** argv) {
       chains += differing_chains(M, from(1, 4), 2 * pairs, from(0, 1) * 6, random);
     small += differing({M, 20, 101, false, false, false, 1e-20f}, random, false);
   }
+  for (const int64_t M : {192, 193, 206, 384, 385, 400}) {  // one block of rows, its edge, several
+    const Case c{M, from(1, 20), from(1, 800), M % 2 == 1, M % 3 == 1, true, 1};
+    different += differing(c, random, false);
+    elements += c.M * c.N;
+    cases++;
+  }
   std::printf(
       "pairs %d, cases %lld, elements %lld, different %lld, from plain %lld, in chains %lld, of subnormal products "
       "%lld\n",
