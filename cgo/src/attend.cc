@@ -160,37 +160,54 @@ X* grown_rows(AttendScratch& scratch, int64_t n) {
   }
 }
 
+// Panels [count, K/2, 16, 2] one behind the other.
+Panels whole(const bfloat16* data, int64_t count, int64_t K, AttendScratch& scratch) {
+  const bfloat16** at = grown(scratch.at, count);
+  for (int64_t p = 0; p < count; p++) at[p] = data + p * K * kPanel;
+  return {at, count, 1, K, K};
+}
+// The keys of a sequence's first blocks, each a panel or more of its own.
+Panels keys_of(const PagedHead<bfloat16>& head, const int32_t* blocks, int64_t used, AttendScratch& scratch) {
+  const int64_t each = in_panels(head.block_size) / kPanel;
+  const bfloat16** at = grown(scratch.at, used * each);
+  for (int64_t p = 0; p < used * each; p++)
+    at[p] = head.keys + blocks[p / each] * head.key_stride + p % each * head.E * kPanel;
+  return {at, used * each, 1, head.E, head.E};
+}
+// The values of a sequence's first n tokens, an even number: a block is a piece of each panel.
+Panels values_of(const PagedHead<bfloat16>& head, const int32_t* blocks, int64_t n, AttendScratch& scratch) {
+  const int64_t size = head.block_size, used = (n + size - 1) / size, count = in_panels(head.E) / kPanel;
+  const bfloat16** at = grown(scratch.at, count * used);
+  for (int64_t i = 0; i < count * used; i++)
+    at[i] = head.values + blocks[i % used] * head.value_stride + i / used * size * kPanel;
+  return {at, count, used, size, n};
+}
+
 // X is the type that the rows of chain have.
 template <class X>
 void attend_by_pairs(float* out, const float* q, int64_t G, const PagedHead<bfloat16>& head, float scale,
                      const int32_t* blocks, int64_t n, AttendScratch& scratch) {
-  const int64_t size = head.block_size, used = (n + size - 1) / size, E = head.E, wide = in_panels(E);
-  const int64_t stride = in_panels(used * size + kPanel / 2);  // room for the last panel of the last block
+  const int64_t size = head.block_size, each = in_panels(size), used = (n + size - 1) / size;
+  const int64_t E = head.E, wide = in_panels(E), stride = used * each, even = n / 2 * 2;
   float *s = grown(scratch.scores, G * stride), *o = grown(scratch.out, G * wide), *total = grown(scratch.total, G);
-  bfloat16* last = grown(scratch.panels, 2 * wide);
   X *x = grown_rows<X>(scratch, G * (E + stride)), *p = x + G * E;
   for (int64_t i = 0; i < G * E; i++) round_to(x[i], q[i]);
-  for (int64_t b = 0; b < used; b++) {  // where a block fills half a panel, the next block overwrites the other half
-    chain({s + b * size, stride, false}, x, E, G,
-          {head.keys + blocks[b] * head.key_stride, E * kPanel, in_panels(size) / kPanel, E});
+  chain({s, stride, false}, x, E, G, keys_of(head, blocks, used, scratch));
+  for (int64_t b = 1; b < used && size < each; b++) {  // closes the gaps behind blocks that fill no panel
+    for (int64_t g = 0; g < G; g++) std::copy_n(s + g * stride + b * each, size, s + g * stride + b * size);
   }
   float max;
-  for (int64_t g = 0; g < G; g++) {
-    total[g] = kernel::half_exp_minus_max(p + g * stride, s + g * stride, n, scale, &max);
-    p[g * stride + n] = 0;
-  }
-  for (int64_t b = 0; b < used; b++) {
-    const bfloat16* values = head.values + blocks[b] * head.value_stride;
-    const int64_t here = std::min(size, n - b * size), even = here / 2 * 2;
-    const X* weights = p + b * size;
-    if (even > 0) chain({o, wide, b > 0}, weights, stride, G, {values, size * kPanel, wide / kPanel, even});
-    if (even == here) continue;
-    // The last pair's second token may be of another sequence, or be no number: zeros take its place.
+  for (int64_t g = 0; g < G; g++) total[g] = kernel::half_exp_minus_max(p + g * stride, s + g * stride, n, scale, &max);
+  if (even > 0) chain({o, wide, false}, p, stride, G, values_of(head, blocks, even, scratch));
+  if (even < n) {  // the last pair's second token may be of another sequence, or be no number: zeros take its place
+    const bfloat16* values = head.values + blocks[used - 1] * head.value_stride + even % size * kPanel;
+    bfloat16* last = grown(scratch.panels, 2 * wide);
     for (int64_t e = 0; e < wide; e++) {
-      last[2 * e] = values[e / kPanel * kPanel * size + even * kPanel + e % kPanel * 2];
+      last[2 * e] = values[e / kPanel * kPanel * size + e % kPanel * 2];
       last[2 * e + 1] = 0;
     }
-    chain({o, wide, b > 0 || even > 0}, weights + even, stride, G, {last, 2 * kPanel, wide / kPanel, 2});
+    for (int64_t g = 0; g < G; g++) p[g * stride + n] = 0;
+    chain({o, wide, even > 0}, p + even, stride, G, whole(last, wide / kPanel, 2, scratch));
   }
   for (int64_t g = 0; g < G; g++) kernel::scale_to(out + g * E, o + g * wide, 1 / total[g], E);
 }
@@ -247,7 +264,7 @@ void block_by_pairs(bfloat16* out, int64_t out_stride, float* lse, int64_t lse_s
   bfloat16* panels = grown(scratch.panels, std::max(all_A * E, even_A * all_E));
   copy_rows(q, b.q, b.q_stride, b);
   pack_keys(panels, b.keys, E);
-  chain({s, all_A, false}, q, E, B, {panels, E * kPanel, all_A / kPanel, E});
+  chain({s, all_A, false}, q, E, B, whole(panels, all_A / kPanel, E, scratch));
   for (int64_t row = 0; row < B; row++) {
     const int64_t i = row / G, seen = A - b.count + i + 1;
     X* weights = p + row * even_A;
@@ -257,7 +274,7 @@ void block_by_pairs(bfloat16* out, int64_t out_stride, float* lse, int64_t lse_s
     lse[i * lse_stride + row % G] = max + std::log(total[row]);
   }
   pack_values(panels, b.values, E);
-  chain({o, all_E, false}, p, even_A, B, {panels, even_A * kPanel, all_E / kPanel, even_A});
+  chain({o, all_E, false}, p, even_A, B, whole(panels, all_E / kPanel, even_A, scratch));
   for (int64_t row = 0; row < B; row++) {
     float* sums = o + row * all_E;
     kernel::scale_to(sums, sums, 1 / total[row], E);
@@ -293,13 +310,13 @@ void backward_by_pairs(const HalfBlock& b, const HalfGradients& d, AttendScratch
   const auto against = [&](float* to, const bfloat16* rows, int64_t stride, const std::vector<const bfloat16*>& all) {
     copy_rows(x, rows, stride, b);
     pack_keys(panels, all, E);
-    chain({to, all_A, false}, x, E, B, {panels, E * kPanel, all_A / kPanel, E});
+    chain({to, all_A, false}, x, E, B, whole(panels, all_A / kPanel, E, scratch));
   };
   // sums [rows, all_E] = weights [rows, K] times the matrix [K, E] whose rows all names.
   const auto weighted = [&](const X* weights, int64_t rows, const std::vector<const bfloat16*>& all) {
     const int64_t K = padded<bfloat16>(static_cast<int64_t>(all.size()));
     pack_values(panels, all, E);
-    chain({sums, all_E, false}, weights, K, rows, {panels, K * kPanel, all_E / kPanel, K});
+    chain({sums, all_E, false}, weights, K, rows, whole(panels, all_E / kPanel, K, scratch));
   };
   const auto add_to = [&](const std::vector<float*>& all, float scale) {
     for (int64_t a = 0; a < A; a++) {

@@ -46,6 +46,7 @@ void put(const PagedHead<bfloat16>& head, int64_t block, int64_t slot, const flo
 struct AttendScratch {
   std::vector<float> scores, d_scores, out, total, rows;
   std::vector<bfloat16> half_rows, panels;
+  std::vector<const bfloat16*> at;
 };
 
 // out [G, E] = softmax(q K^T) V of the queries q [G, E], already scaled, over the first n >= 1 tokens of a sequence

@@ -109,8 +109,8 @@ class Step {
     const int64_t O = s.num_outputs, width = (m.config.vocab_size + 15) / 16 * 16;
     const float* weight = c.norm.const_data_ptr<float>();
     float *last = make_rows(O, D), *logits = make_rows(O, width);
-    for (int64_t i = 0; i < O; i++) norm(last + i * D, x + s.output_row[i] * D, weight);
-    c.head.apply(loop, logits, width, last, D, O, false, false);
+    c.head.apply(loop, logits, width,
+                 {last, D, [&](int64_t i) { norm(last + i * D, x + s.output_row[i] * D, weight); }}, O, false, false);
     return buffers.back();
   }
 
@@ -137,26 +137,25 @@ class Step {
     kernel::rms_norm(to, row, weight, D, eps);
     settle(to, D);
   }
-  void norm(const at::Tensor& weight) {
+  // The rows x, normed where they are needed.
+  Rows normed_by(const at::Tensor& weight) const {
     const float* w = weight.const_data_ptr<float>();
-    each_row(D, [&](int64_t r) { norm(normed + r * D, x + r * D, w); });
+    return {normed, D, [this, w](int64_t r) { norm(normed + r * D, x + r * D, w); }};
   }
 
   void layer(int64_t i) {
     const PackedLayer& l = c.layers[i];
     const int64_t width = (H + 2 * K) * E;
-    norm(l.input_norm);
-    l.qkv.apply(loop, qkv, width, normed, D, R, false, c.shape.half);
+    l.qkv.apply(loop, qkv, width, normed_by(l.input_norm), R, false, c.shape.half);
     store(l, i);
     attention(i);
-    l.o.apply(loop, x, D, attn, H * E, R, true, c.shape.half);
-    norm(l.post_norm);
-    l.gate_up.apply(loop, gate_up, 2 * F, normed, D, R, false, c.shape.half);
-    each_row(3 * F, [&](int64_t r) {
+    l.o.apply(loop, x, D, {attn, H * E, nullptr}, R, true, c.shape.half);
+    l.gate_up.apply(loop, gate_up, 2 * F, normed_by(l.post_norm), R, false, c.shape.half);
+    const auto activate = [this](int64_t r) {
       kernel::swiglu(act + r * F, gate_up + r * 2 * F, F);
       settle(act + r * F, F);
-    });
-    l.down.apply(loop, x, D, act, F, R, true, c.shape.half);
+    };
+    l.down.apply(loop, x, D, {act, F, activate}, R, true, c.shape.half);
   }
 
   // q/k norm, RoPE, in float32 the attention's scale on q, and the row's key and value into the cache.

@@ -32,6 +32,9 @@ INLINE F8 half8(F8 v) {
 }
 INLINE F8 load(const bfloat16* p) { return (F8)(__builtin_convertvector(*reinterpret_cast<const H8u*>(p), U8) << 16); }
 INLINE void store(bfloat16* p, F8 v) { *reinterpret_cast<H8u*>(p) = __builtin_convertvector((U8)half8(v) >> 16, H8); }
+// The same of numbers of bfloat16.
+INLINE void store_half(float* p, F8 v) { store(p, v); }
+INLINE void store_half(bfloat16* p, F8 v) { *reinterpret_cast<H8u*>(p) = __builtin_convertvector((U8)v >> 16, H8); }
 template <class X>
 INLINE F8 load_some(const X* p, int64_t n, float fill) {
   float b[8] = {fill, fill, fill, fill, fill, fill, fill, fill};
@@ -312,7 +315,7 @@ CLONES float half_exp_minus_max(X* p, const float* s, int64_t n, float scale, fl
   for (; i + 8 <= n; i += 8) {
     const F8 e = half8(exp8(load(s + i) * scale - top));
     acc += e;
-    store(p + i, e);
+    store_half(p + i, e);
   }
   float total = sum(acc);
   if (i < n) {

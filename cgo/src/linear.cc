@@ -28,14 +28,12 @@ void Linear::pack(const Loop& loop, const at::Tensor& weight, const at::Tensor& 
   }
 }
 
-void Linear::apply(const Loop& loop, float* y, int64_t ldy, const float* x, int64_t ldx, int64_t M, bool add,
-                   bool rounded) const {
+void Linear::apply(const Loop& loop, float* y, int64_t ldy, const Rows& x, int64_t M, bool add, bool rounded) const {
   const float* bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr;
   const Output out{y, ldy, N_, bias, add, rounded};
   const void* w = panels_.const_data_ptr();
-  if (panels_.scalar_type() == at::kBFloat16)
-    return apply_panels(loop, static_cast<const bfloat16*>(w), K_, out, x, ldx, M);
-  apply_panels(loop, static_cast<const float*>(w), K_, out, x, ldx, M);
+  if (panels_.scalar_type() == at::kBFloat16) return apply_panels(loop, static_cast<const bfloat16*>(w), K_, out, x, M);
+  apply_panels(loop, static_cast<const float*>(w), K_, out, x, M);
 }
 
 }  // namespace af

@@ -19,9 +19,8 @@ class Linear {
   // copy's memory, for one that is made often; may be null.
   void pack(const Loop& loop, const at::Tensor& weight, const at::Tensor& bias, bool half, Pool* pool = nullptr);
   // y [M, N] = x [M, K] W^T + bias, or += with add, summed in float32. With rounded the sums are stored as the nearest
-  // numbers of bfloat16. x and y lie ldx and ldy floats apart; with half x must hold numbers of bfloat16.
-  void apply(const Loop& loop, float* y, int64_t ldy, const float* x, int64_t ldx, int64_t M, bool add,
-             bool rounded) const;
+  // numbers of bfloat16. Rows of y lie ldy floats apart; with half x must hold numbers of bfloat16.
+  void apply(const Loop& loop, float* y, int64_t ldy, const Rows& x, int64_t M, bool add, bool rounded) const;
 
  private:
   int64_t N_ = 0, K_ = 0;

@@ -15,26 +15,32 @@ namespace {
 constexpr int64_t kPiece = 384;  // most inner elements of a piece: 24 KiB of weights stay in the first-level cache
 constexpr int64_t kRows = 192;   // rows whose inputs stay in the second-level cache
 
-// One piece of K: from .. from + length.
-struct Piece {
-  int64_t from, length;
-};
-int64_t pieces_of(int64_t K) { return (K + kPiece - 1) / kPiece; }
-// step: the pieces begin at multiples of it.
-Piece piece_of(int64_t K, int64_t i, int64_t pieces, int64_t step) {
-  const int64_t steps = (K + step - 1) / step;
-  const int64_t from = steps * i / pieces * step;
-  return {from, std::min(K, steps * (i + 1) / pieces * step) - from};
-}
-
-// Rows in tiles of about equal height, at most most.
-struct Rows {
+// Parts of n elements of about equal length, at most most.
+struct Part {
   int64_t from, count;
 };
-int64_t tiles_of(int64_t M, int64_t most) { return (M + most - 1) / most; }
-Rows rows_of_tile(int64_t M, int64_t i, int64_t tiles) {
-  const int64_t from = M * i / tiles;
-  return {from, M * (i + 1) / tiles - from};
+int64_t parts_of(int64_t n, int64_t most) { return (n + most - 1) / most; }
+Part part_of(int64_t n, int64_t i, int64_t parts) {
+  const int64_t from = n * i / parts;
+  return {from, n * (i + 1) / parts - from};
+}
+// A piece of K that begins at a multiple of step.
+Part piece_of(int64_t K, int64_t i, int64_t pieces, int64_t step) {
+  const Part steps = part_of(parts_of(K, step), i, pieces);
+  return {steps.from * step, std::min(K - steps.from * step, steps.count * step)};
+}
+
+// Of the output the columns of count panels from panel on, to which piece i of K is added: the first brings the bias,
+// the last is rounded.
+Output part_of_output(const Output& all, int64_t panel, int64_t count, int64_t i, int64_t pieces) {
+  const int64_t column = panel * kPanel;
+  Output out = all;
+  out.y += column;
+  out.width = std::min(count * kPanel, all.width - column);
+  out.bias = i == 0 && all.bias != nullptr ? all.bias + column : nullptr;
+  out.add = all.add || i > 0;
+  out.rounded = all.rounded && i + 1 == pieces;
+  return out;
 }
 
 float finished(float v, const Output& out, int64_t column, float before) {
@@ -46,19 +52,29 @@ float finished(float v, const Output& out, int64_t column, float before) {
   return widened(half);
 }
 
-// All rows against one piece of one panel.
+// The columns of the panels begin .. end of x w.
 template <class W>
-void panel_piece_plain(const Output& out, const float* x, int64_t ldx, int64_t M, const W* w, int64_t length) {
+void multiply_plain(const Output& all, const float* x, int64_t ldx, int64_t M, const W* w, int64_t K, int64_t begin,
+                    int64_t end) {
   constexpr int64_t group = kGroup<W>;
-  for (int64_t r = 0; r < M; r++) {
-    float sum[kPanel] = {};
-    for (int64_t k = 0; k < length; k += group) {
-      for (int64_t i = std::min(group, length - k) - 1; i >= 0; i--) {
-        for (int64_t j = 0; j < kPanel; j++) sum[j] += x[r * ldx + k + i] * widened(w[k * kPanel + j * group + i]);
+  const int64_t pieces = parts_of(K, kPiece);
+  for (int64_t p = begin; p < end; p++) {
+    for (int64_t i = 0; i < pieces; i++) {
+      const Part piece = piece_of(K, i, pieces, group);
+      const Output out = part_of_output(all, p, 1, i, pieces);
+      const W* panel = w + (p * padded<W>(K) + piece.from) * kPanel;
+      for (int64_t r = 0; r < M; r++) {
+        float sum[kPanel] = {};
+        for (int64_t k = 0; k < piece.count; k += group) {
+          for (int64_t e = std::min(group, piece.count - k) - 1; e >= 0; e--) {
+            const float v = x[r * ldx + piece.from + k + e];
+            for (int64_t j = 0; j < kPanel; j++) sum[j] += v * widened(panel[k * kPanel + j * group + e]);
+          }
+        }
+        float* y = out.y + r * out.stride;
+        for (int64_t j = 0; j < out.width; j++) y[j] = finished(sum[j], out, j, y[j]);
       }
     }
-    float* y = out.y + r * out.stride;
-    for (int64_t j = 0; j < out.width; j++) y[j] = finished(sum[j], out, j, y[j]);
   }
 }
 
@@ -66,13 +82,12 @@ template <class X>
 void chain_plain(const Sums& sums, const X* x, int64_t ldx, int64_t M, const Panels& w) {
   for (int64_t r = 0; r < M; r++) {
     for (int64_t p = 0; p < w.count; p++) {
-      const bfloat16* panel = w.data + p * w.size;
       float* y = sums.y + r * sums.stride + p * kPanel;
       if (!sums.onward) std::fill_n(y, kPanel, 0.0f);
       for (int64_t k = 0; k < w.K; k += 2) {
+        const bfloat16* pairs = w.at[p * w.pieces + k / w.piece] + k % w.piece * kPanel;
         for (int64_t i : {1, 0}) {
-          for (int64_t j = 0; j < kPanel; j++)
-            y[j] += widened(x[r * ldx + k + i]) * widened(panel[k * kPanel + 2 * j + i]);
+          for (int64_t j = 0; j < kPanel; j++) y[j] += widened(x[r * ldx + k + i]) * widened(pairs[2 * j + i]);
         }
       }
     }
@@ -83,7 +98,8 @@ void chain_plain(const Sums& sums, const X* x, int64_t ldx, int64_t M, const Pan
 AF_TARGET_AVX2
 namespace avx2 {
 
-constexpr int kTile = 6;  // rows of a tile: 12 sums, 2 weights and 1 input fill the 16 registers
+constexpr int kTile = 6;  // rows of a tile: 12 registers of sums, 2 of weights and 1 of an input
+constexpr int kSums = 5;  // of panels abreast, where there are fewer rows: each has two more registers of weights
 struct Sixteen {
   __m256 a, b;
 };
@@ -124,7 +140,8 @@ AF_TARGET_END
 AF_TARGET_AVX512
 namespace avx512 {
 
-constexpr int kTile = 14;  // 14 sums and 1 weight of 32 registers: more rows wait for the inputs
+constexpr int kTile = 8;   // rows of a tile: of three panels 24 products take 11 loads
+constexpr int kSums = 24;  // with 4 weights and 1 input 29 of the 32 registers
 using Sixteen = __m512;
 constexpr __mmask16 kAll = 0xffff;  // GCC 12 takes what an unmasked form leaves out for uninitialized
 inline Sixteen zero() { return _mm512_setzero_ps(); }
@@ -160,8 +177,9 @@ AF_TARGET_AVX512BF16
 namespace dot {
 
 using namespace avx512;
+using avx512::multiply_add;
 inline bool available() { return has_avx512bf16(); }
-inline void multiply_add_pairs(Sixteen& sum, const bfloat16* x, __m512i w) {
+inline void multiply_add(Sixteen& sum, const bfloat16* x, __m512i w) {
   int pair;
   std::memcpy(&pair, x, sizeof pair);
   sum = _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)_mm512_set1_epi32(pair));
@@ -172,47 +190,94 @@ inline void multiply_add_pairs(Sixteen& sum, const bfloat16* x, __m512i w) {
 AF_TARGET_END
 #endif
 
-// rows of x [rows, K], K even, as a tile reads them: [K/2, rows, 2].
-void pack_tile(bfloat16* to, const bfloat16* x, int64_t K, int64_t rows) {
-  for (int64_t r = 0; r < rows; r++) {
-    for (int64_t k = 0; k < K; k += 2) std::memcpy(to + k * rows + 2 * r, x + r * K + k, 2 * sizeof *to);
+inline uint16_t upper_half(float v) {
+  uint32_t bits;
+  std::memcpy(&bits, &v, sizeof bits);
+  return static_cast<uint16_t>(bits >> 16);
+}
+
+// Eight numbers of bfloat16 as four pairs.
+inline __m128 pairs_of(const float* x) {
+  const __m128 a = _mm_loadu_ps(x), b = _mm_loadu_ps(x + 4);
+  const __m128i first = _mm_castps_si128(_mm_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0)));
+  return _mm_or_ps(_mm_castsi128_ps(_mm_srli_epi32(first, 16)), _mm_shuffle_ps(a, b, _MM_SHUFFLE(3, 1, 3, 1)));
+}
+
+// rows of x [rows, K] as a tile reads them: [ceil(K/2), rows, 2], a zero behind an odd K.
+void pack_tile(bfloat16* to, const float* x, int64_t ldx, int64_t K, int64_t rows) {
+  int64_t k = 0;
+  for (; rows >= 4 && k + 8 <= K; k += 8) {
+    for (int64_t r = 0; r < rows; r += 4) {
+      const int64_t first = std::min(r, rows - 4);  // some rows twice where four do not divide them
+      const float* from = x + first * ldx + k;
+      __m128 a = pairs_of(from), b = pairs_of(from + ldx), c = pairs_of(from + 2 * ldx), d = pairs_of(from + 3 * ldx);
+      _MM_TRANSPOSE4_PS(a, b, c, d);
+      float* at = reinterpret_cast<float*>(to + k * rows + 2 * first);
+      _mm_storeu_ps(at, a), _mm_storeu_ps(at + rows, b), _mm_storeu_ps(at + 2 * rows, c),
+          _mm_storeu_ps(at + 3 * rows, d);
+    }
   }
+  for (; k < K; k += 2) {
+    for (int64_t r = 0; r < rows; r++) {
+      to[k * rows + 2 * r] = upper_half(x[r * ldx + k]);
+      to[k * rows + 2 * r + 1] = k + 1 < K ? upper_half(x[r * ldx + k + 1]) : bfloat16();
+    }
+  }
+}
+
+// Rows [M, K] of numbers of bfloat16, packed in the tiles of apply.
+std::unique_ptr<bfloat16[]> narrowed(const Loop& loop, const Rows& x, int64_t M, int64_t K) {
+  const int64_t width = padded<bfloat16>(K), each = parts_of(kRows, dot::kTile);  // tiles of a block of rows
+  const int64_t tiles = M / kRows * each + parts_of(M % kRows, dot::kTile);
+  std::unique_ptr<bfloat16[]> all(new bfloat16[static_cast<size_t>(M * width)]);
+  loop(tiles, std::max<int64_t>(1, (1 << 12) / (K * dot::kTile)), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+      const int64_t block = i / each * kRows, here = std::min(kRows, M - block);
+      const Part rows = part_of(here, i % each, parts_of(here, dot::kTile));
+      const int64_t from = block + rows.from;
+      for (int64_t r = from; x.make && r < from + rows.count; r++) x.make(r);
+      pack_tile(all.get() + from * width, x.x + from * x.stride, x.stride, K, rows.count);
+    }
+  });
+  return all;
 }
 
 // Whether the instruction gives what the widened numbers do, but for rounding, on one planted product of 15 rows.
 bool dot_agrees() {
-  constexpr int64_t M = 15, K = 10;
-  bfloat16 x[M * K], packed[M * K], w[K * kPanel];
-  float wide[M * K], got[M * kPanel], want[M * kPanel];
+  constexpr int64_t M = 15, K = 10, N = 5 * kPanel;
+  float x[M * K], got[M * N], want[M * N];
+  bfloat16 w[K * N];
   uint32_t state = 1;
   const auto next = [&state] {  // +-1 to +-2 with the 7 bits of a bfloat16
     state = state * 1664525 + 1013904223;
     return static_cast<bfloat16>(0x3f80 | (state >> 24 & 0x7f) | (state >> 16 & 0x8000));
   };
-  for (int64_t i = 0; i < M * K; i++) x[i] = next(), wide[i] = widened(x[i]);
+  for (float& v : x) v = widened(next());
   for (bfloat16& v : w) v = next();
-  const int64_t tiles = tiles_of(M, dot::kTile);
-  for (int64_t t = 0; t < tiles; t++) {
-    const Rows rows = rows_of_tile(M, t, tiles);
-    pack_tile(packed + rows.from * K, x + rows.from * K, K, rows.count);
-  }
-  dot::panel_piece({got, kPanel, kPanel, nullptr, false, false}, packed, K, M, 0, w, K);
-  panel_piece_plain({want, kPanel, kPanel, nullptr, false, false}, wide, K, M, w, K);
-  for (int64_t i = 0; i < M * kPanel; i++) {
+  const Loop at_once = [](int64_t n, int64_t, const std::function<void(int64_t, int64_t)>& f) { f(0, n); };
+  dot::multiply({got, N, N, nullptr, false, false}, narrowed(at_once, {x, K, nullptr}, M, K).get(), K, M, w, K, 0,
+                N / kPanel);
+  multiply_plain({want, N, N, nullptr, false, false}, x, K, M, w, K, 0, N / kPanel);
+  for (int64_t i = 0; i < M * N; i++) {
     if (!(std::abs(got[i] - want[i]) <= 1e-5f)) return false;  // of sums of ten products of at most 4
   }
   return true;
 }
+
+void any_multiply(const Output& out, const bfloat16* x, int64_t ldx, int64_t M, const bfloat16* w, int64_t K,
+                  int64_t begin, int64_t end) {
+  dot::multiply(out, x, ldx, M, w, K, begin, end);
+}
 #endif
 
 template <class W>
-void any_panel_piece(const Output& out, const float* x, int64_t ldx, int64_t M, int64_t first, const W* w,
-                     int64_t length) {
+void any_multiply(const Output& out, const float* x, int64_t ldx, int64_t M, const W* w, int64_t K, int64_t begin,
+                  int64_t end) {
 #ifdef AF_X86
-  if (has_avx512()) return avx512::panel_piece(out, x, ldx, M, first, w, length);
-  if (has_avx2()) return avx2::panel_piece(out, x, ldx, M, first, w, length);
+  if (has_avx512()) return avx512::multiply(out, x, ldx, M, w, K, begin, end);
+  if (has_avx2()) return avx2::multiply(out, x, ldx, M, w, K, begin, end);
 #endif
-  panel_piece_plain(out, x + first, ldx, M, w, length);
+  multiply_plain(out, x, ldx, M, w, K, begin, end);
 }
 
 template <class W, class S>
@@ -237,61 +302,23 @@ void pack(const Loop& loop, W* to, const S* from, int64_t N, int64_t K, int64_t 
   });
 }
 
-#ifdef AF_X86
-void any_panel_piece(const Output& out, const bfloat16* x, int64_t ldx, int64_t M, int64_t first, const bfloat16* w,
-                     int64_t length) {
-  dot::panel_piece(out, x, ldx, M, first, w, padded<bfloat16>(length));
-}
-
-// Rows [M, K] of numbers of bfloat16, zeros behind an odd K, packed in the tiles of apply.
-std::unique_ptr<bfloat16[]> narrowed(const Loop& loop, const float* x, int64_t ldx, int64_t M, int64_t K) {
-  const int64_t width = padded<bfloat16>(K), blocks = (M + kRows - 1) / kRows, most = tiles_of(kRows, dot::kTile);
-  std::unique_ptr<bfloat16[]> all(new bfloat16[static_cast<size_t>(M * width)]);
-  loop(blocks * most, std::max<int64_t>(1, (1 << 15) / (K * dot::kTile)), [&](int64_t begin, int64_t end) {
-    std::unique_ptr<bfloat16[]> unpacked(new bfloat16[static_cast<size_t>(dot::kTile * width)]);
-    for (int64_t i = begin; i < end; i++) {
-      const int64_t block = i / most * kRows, here = std::min(kRows, M - block), tiles = tiles_of(here, dot::kTile);
-      if (i % most >= tiles) continue;
-      const Rows rows = rows_of_tile(here, i % most, tiles);
-      const int64_t from = block + rows.from;
-      for (int64_t r = 0; r < rows.count; r++) {
-        const float* row = x + (from + r) * ldx;
-        bfloat16* to = unpacked.get() + r * width;
-        for (int64_t k = 0; k < K; k++) {
-          uint32_t bits;
-          std::memcpy(&bits, row + k, sizeof bits);
-          to[k] = static_cast<bfloat16>(bits >> 16);
-        }
-        if (K < width) to[K] = 0;
-      }
-      pack_tile(all.get() + from * width, unpacked.get(), width, rows.count);
-    }
-  });
-  return all;
-}
-#endif
-
 template <class W, class X>
 void apply(const Loop& loop, const W* w, int64_t K, const Output& out, const X* x, int64_t ldx, int64_t M) {
-  const int64_t panels = (out.width + kPanel - 1) / kPanel, pieces = pieces_of(K), size = padded<W>(K) * kPanel;
   for (int64_t first = 0; first < M; first += kRows) {
     const int64_t rows = std::min(kRows, M - first);
     const int64_t grain = std::max<int64_t>(1, (1 << 16) / (K * kPanel * std::min<int64_t>(rows, 8)));
-    loop(panels, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t p = begin; p < end; p++) {
-        for (int64_t i = 0; i < pieces; i++) {
-          const Piece piece = piece_of(K, i, pieces, kGroup<W>);
-          const Output to{out.y + first * out.stride + p * kPanel,
-                          out.stride,
-                          std::min(kPanel, out.width - p * kPanel),
-                          i == 0 && out.bias != nullptr ? out.bias + p * kPanel : nullptr,
-                          out.add || i > 0,
-                          out.rounded && i + 1 == pieces};
-          any_panel_piece(to, x + first * ldx, ldx, rows, piece.from, w + p * size + piece.from * kPanel, piece.length);
-        }
-      }
-    });
+    Output here = out;
+    here.y += first * out.stride;
+    loop(parts_of(out.width, kPanel), grain,
+         [&](int64_t begin, int64_t end) { any_multiply(here, x + first * ldx, ldx, rows, w, K, begin, end); });
   }
+}
+
+void make_all(const Loop& loop, const Rows& x, int64_t M, int64_t K) {
+  if (!x.make) return;
+  loop(M, std::max<int64_t>(1, (1 << 14) / K), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; r++) x.make(r);
+  });
 }
 
 }  // namespace
@@ -337,16 +364,16 @@ void pack_panels(const Loop& loop, bfloat16* to, const bfloat16* from, int64_t N
   pack(loop, to, from, N, K, stride);
 }
 
-void apply_panels(const Loop& loop, const float* w, int64_t K, const Output& out, const float* x, int64_t ldx,
-                  int64_t M) {
-  apply(loop, w, K, out, x, ldx, M);
+void apply_panels(const Loop& loop, const float* w, int64_t K, const Output& out, const Rows& x, int64_t M) {
+  make_all(loop, x, M, K);
+  apply(loop, w, K, out, x.x, x.stride, M);
 }
-void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& out, const float* x, int64_t ldx,
-                  int64_t M) {
+void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& out, const Rows& x, int64_t M) {
 #ifdef AF_X86
-  if (takes_pairs()) return apply(loop, w, K, out, narrowed(loop, x, ldx, M, K).get(), padded<bfloat16>(K), M);
+  if (takes_pairs()) return apply(loop, w, K, out, narrowed(loop, x, M, K).get(), padded<bfloat16>(K), M);
 #endif
-  apply(loop, w, K, out, x, ldx, M);
+  make_all(loop, x, M, K);
+  apply(loop, w, K, out, x.x, x.stride, M);
 }
 
 }  // namespace af

@@ -37,6 +37,13 @@ struct Output {
   bool rounded;           // what is stored is the nearest number of bfloat16
 };
 
+// Rows [M, K] of a product, which lie stride apart. make(i), where there is one, writes row i when it is needed, once.
+struct Rows {
+  const float* x;
+  int64_t stride;
+  std::function<void(int64_t)> make;
+};
+
 // The panels [ceil(N/16), padded(K), 16] of from [N, K], whose rows lie stride apart; zeros behind N and K.
 void pack_panels(const Loop& loop, float* to, const float* from, int64_t N, int64_t K, int64_t stride);
 void pack_panels(const Loop& loop, bfloat16* to, const float* from, int64_t N, int64_t K, int64_t stride);
@@ -44,18 +51,17 @@ void pack_panels(const Loop& loop, bfloat16* to, const bfloat16* from, int64_t N
 
 // y [M, width = N] = x [M, K] w, w the panels: a chain for each piece of K, the pieces added in order. With w in
 // bfloat16 x must hold numbers of bfloat16.
-void apply_panels(const Loop& loop, const float* w, int64_t K, const Output& out, const float* x, int64_t ldx,
-                  int64_t M);
-void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& out, const float* x, int64_t ldx,
-                  int64_t M);
+void apply_panels(const Loop& loop, const float* w, int64_t K, const Output& out, const Rows& x, int64_t M);
+void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& out, const Rows& x, int64_t M);
 
 // Whether products of bfloat16 go by the instruction for pairs. The first caller tries it.
 bool takes_pairs();
 
-// Panels [count, K/2, 16, 2] that lie size apart. K is even.
+// Panels [count, K/2, 16, 2] in pieces of K that lie anywhere: inner element k of panel p is k % piece of
+// at[p * pieces + k / piece]. K and piece are even.
 struct Panels {
-  const bfloat16* data;
-  int64_t size, count, K;
+  const bfloat16* const* at;
+  int64_t count, pieces, piece, K;
 };
 // y [M, 16 * count], whose rows lie stride apart; with onward the sums go on from what y holds.
 struct Sums {

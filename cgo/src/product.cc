@@ -243,8 +243,8 @@ void linear_as_engine(const af_model& m, const at::Tensor& y, const at::Tensor& 
   if (add) y32.copy_(y);
   Linear packed;
   packed.pack(loop, w, bias.defined() ? wide(bias) : bias, true, m.pool.get());
-  packed.apply(loop, y32.mutable_data_ptr<float>(), y.size(1), x32.const_data_ptr<float>(), x.size(1), x.size(0), add,
-               true);
+  packed.apply(loop, y32.mutable_data_ptr<float>(), y.size(1), {x32.const_data_ptr<float>(), x.size(1), nullptr},
+               x.size(0), add, true);
   y.copy_(y32);
 }
 

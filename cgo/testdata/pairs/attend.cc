@@ -47,6 +47,7 @@ void poison(af::AttendScratch& scratch) {
   for (auto* all : {&scratch.scores, &scratch.d_scores, &scratch.out, &scratch.total, &scratch.rows})
     std::fill(all->begin(), all->end(), af::widened(kNaN));
   for (auto* all : {&scratch.half_rows, &scratch.panels}) std::fill(all->begin(), all->end(), kNaN);
+  std::fill(scratch.at.begin(), scratch.at.end(), nullptr);
 }
 
 struct Count {

@@ -8,7 +8,7 @@ namespace dot {
 enum class Fault { kNone, kFirstBeforeSecond, kCrossed };
 inline Fault fault = Fault::kNone;  // what is wrong with the instruction
 
-constexpr int kTile = 14;
+constexpr int kTile = 8, kSums = 24;
 struct Sixteen {
   float v[16];
 };
@@ -45,13 +45,13 @@ inline void multiply_add(Sixteen& sum, const float* x, Sixteen w) {
 }
 
 inline float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
-inline float multiply_add(float sum, bfloat16 x, bfloat16 w) {
+inline float added(float sum, bfloat16 x, bfloat16 w) {
   return flushed(std::fma(flushed(widened(x)), flushed(widened(w)), flushed(sum)));
 }
-inline void multiply_add_pairs(Sixteen& sum, const bfloat16* x, const Pairs& w) {
+inline void multiply_add(Sixteen& sum, const bfloat16* x, const Pairs& w) {
   const int begin = fault == Fault::kFirstBeforeSecond ? 0 : 1, crossed = fault == Fault::kCrossed ? 1 : 0;
   for (int lane = 0; lane < 16; lane++) {
-    for (const int i : {begin, 1 - begin}) sum.v[lane] = multiply_add(sum.v[lane], x[i ^ crossed], w.v[2 * lane + i]);
+    for (const int i : {begin, 1 - begin}) sum.v[lane] = added(sum.v[lane], x[i ^ crossed], w.v[2 * lane + i]);
   }
 }
 #include "../../src/panel_tile.h"

@@ -1,13 +1,14 @@
-// The tile for pairs of bfloat16 numbers, compiled from the library's source against an emulated instruction, beside the
-// tiles that multiply widened numbers: the same bits. ../../pairs_test.go builds and runs it with AF_EMULATED_PAIRS, and
-// without for a processor that has the instruction.
+// The tile for pairs of bfloat16 numbers, compiled from the library's source against an emulated instruction, beside
+// the tiles that multiply widened numbers: the same bits. ../../pairs_test.go builds and runs it with
+// AF_EMULATED_PAIRS, and without for a processor that has the instruction.
 //
-// usage: pairs [first | crossed]    with an instruction that adds the first product first, or takes x's elements crosswise
-#include "../../src/panel.cc"
-
+// usage: pairs [first | crossed]    with an instruction that adds the first product first, or takes x's elements
+// crosswise
 #include <random>
 #include <string>
 #include <vector>
+
+#include "../../src/panel.cc"
 
 namespace {
 
@@ -39,9 +40,9 @@ int64_t differing(const Case& c, std::mt19937& random, bool plain) {
   const auto output = [&](std::vector<float>& to) {
     return af::Output{to.data(), c.N, c.N, c.bias ? bias.data() : nullptr, c.add, c.rounded};
   };
-  af::apply_panels(in_one_piece, panels.data(), c.K, output(y), x.data(), c.K, c.M);
-  if (plain) {  // one piece of one panel, without intrinsics
-    af::panel_piece_plain(output(other), x.data(), c.K, c.M, panels.data(), c.K);
+  af::apply_panels(in_one_piece, panels.data(), c.K, output(y), {x.data(), c.K, nullptr}, c.M);
+  if (plain) {  // without intrinsics
+    af::multiply_plain(output(other), x.data(), c.K, c.M, panels.data(), c.K, 0, af::parts_of(c.N, af::kPanel));
   } else {
     af::apply(in_one_piece, panels.data(), c.K, output(other), x.data(), c.K, c.M);
   }
@@ -50,32 +51,47 @@ int64_t differing(const Case& c, std::mt19937& random, bool plain) {
   return n;
 }
 
-// Sums of y = x w that differ between the library's choice of tile, in two calls, and the plain sum in one; further, the
-// numbers of y that should not have been touched and were.
-int64_t differing_chains(int64_t M, int64_t count, int64_t K, int64_t gap, std::mt19937& random) {
+// Sums of y = x w, whose panels lie in pieces, that differ between the library's choice of tile, in two calls, and the
+// plain sum in one; further, the numbers of y that should not have been touched and were.
+int64_t differing_chains(int64_t M, int64_t count, int64_t K, int64_t piece, int64_t gap, std::mt19937& random) {
   std::normal_distribution<float> normal(0, 1);
   const auto half = [&] {
     bfloat16 v;
     af::round_to(v, normal(random));
     return v;
   };
-  const int64_t ldx = K + gap, size = K * af::kPanel + gap, stride = count * af::kPanel + gap;
-  std::vector<bfloat16> x(M * ldx), w(count * size);
+  const int64_t ldx = K + gap, pieces = af::parts_of(K, piece), size = piece * af::kPanel + gap;
+  const int64_t stride = count * af::kPanel + gap;
+  std::vector<bfloat16> x(M * ldx), w(count * pieces * size);
   for (bfloat16& v : x) v = half();
   for (bfloat16& v : w) v = half();
+  std::vector<const bfloat16*> at;
+  for (int64_t i = 0; i < count * pieces; i++) at.push_back(&w[i * size]);
+  std::shuffle(at.begin(), at.end(), random);
   std::vector<float> wide(x.size()), y(M * stride, 7), want = y;
   for (size_t i = 0; i < x.size(); i++) wide[i] = af::widened(x[i]);
-  const int64_t first = std::uniform_int_distribution<int64_t>(0, K / 2)(random) * 2;  // of the first call
+  const int64_t first = std::uniform_int_distribution<int64_t>(0, pieces)(random);  // pieces of the first call
+  const auto part = [&](int64_t begin, int64_t end) {
+    std::vector<const bfloat16*> some;
+    for (int64_t i = 0; i < count * pieces; i++) {
+      if (begin <= i % pieces && i % pieces < end) some.push_back(at[i]);
+    }
+    return some;
+  };
+  const std::vector<const bfloat16*> before = part(0, first), behind = part(first, pieces);
+  const int64_t until = std::min(first * piece, K);
   af::by_pairs([&](auto type) {
     const auto* rows = [&] {
       if constexpr (std::is_same_v<decltype(type), float>) return wide.data();
       if constexpr (!std::is_same_v<decltype(type), float>) return x.data();
     }();
-    const bfloat16* rest = w.data() + first * af::kPanel;
-    if (first > 0) af::chain({y.data(), stride, false}, rows, ldx, M, {w.data(), size, count, first});
-    if (first < K) af::chain({y.data(), stride, first > 0}, rows + first, ldx, M, {rest, size, count, K - first});
+    if (until > 0) af::chain({y.data(), stride, false}, rows, ldx, M, {before.data(), count, first, piece, until});
+    if (until < K) {
+      af::chain({y.data(), stride, until > 0}, rows + until, ldx, M,
+                {behind.data(), count, pieces - first, piece, K - until});
+    }
   });
-  af::chain_plain({want.data(), stride, false}, wide.data(), ldx, M, {w.data(), size, count, K});
+  af::chain_plain({want.data(), stride, false}, wide.data(), ldx, M, {at.data(), count, pieces, piece, K});
   int64_t n = 0;
   for (size_t i = 0; i < y.size(); i++) n += std::memcmp(&y[i], &want[i], sizeof(float)) != 0;
   return n;
@@ -92,18 +108,22 @@ int main(int argc, char** argv) {
   if (!fault.empty()) return 2;
 #endif
   std::mt19937 random(1);
-  const auto from = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+  const auto from = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
   int64_t cases = 0, elements = 0, different = 0, plain = 0, small = 0, chains = 0;
   for (int64_t M = 1; M <= 40; M++) {
     for (int i = 0; i < 12; i++, cases++) {
       const int64_t K = i < 4 ? from(1, 40) : i < 8 ? from(380, 390) : from(700, 1200);  // one piece, its edge, several
-      const Case c{M, from(1, 50), K, from(0, 1) == 1, from(0, 1) == 1, from(0, 1) == 1, 1};
+      const Case c{M, from(1, 150), K, from(0, 1) == 1, from(0, 1) == 1, from(0, 1) == 1, 1};
       different += differing(c, random, false);
       elements += c.M * c.N;
     }
-    plain += differing({M, from(1, 16), from(1, 384), M % 2 == 1, M % 3 == 1, M % 5 < 2, 1}, random, true);
-    for (const int64_t pairs : {from(1, 40), from(188, 196), from(300, 600)})  // one piece, its edge, several
-      chains += differing_chains(M, from(1, 4), 2 * pairs, from(0, 1) * 6, random);
+    plain += differing({M, from(1, 150), from(1, 800), M % 2 == 1, M % 3 == 1, M % 5 < 2, 1}, random, true);
+    for (const int64_t pairs : {from(1, 40), from(188, 196), from(300, 600)}) {  // one piece of K, its edge, several
+      for (const int64_t piece : {int64_t{8}, int64_t{24}, 2 * pairs})
+        chains += differing_chains(M, from(1, 9), 2 * pairs, piece, from(0, 1) * 6, random);
+    }
     small += differing({M, 20, 101, false, false, false, 1e-20f}, random, false);
   }
   for (const int64_t M : {192, 193, 206, 384, 385, 400}) {  // one block of rows, its edge, several
