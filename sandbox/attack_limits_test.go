@@ -38,7 +38,7 @@ except OSError as e:
 	require.Greater(t, n, Defaults.Processes/2)
 	require.Equal(t, "EAGAIN", words[3])
 
-	p = shell(`bomb() { bomb | bomb & }; bomb; exec sleep 100`) // exec: a fork may find no place
+	p = shell(`bomb() { bomb | bomb & }; (bomb); exec sleep 100`) // a shell that finds no place for a fork ends: not the outer one
 	p.Limits.Wall = 2 * time.Second
 	require.True(t, attack(t, s, p).TimedOut)
 
