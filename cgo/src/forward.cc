@@ -38,7 +38,7 @@ at::Tensor as_row(const at::Tensor& x) { return x.unsqueeze(1); }  // [T, n] -> 
 
 // y = x w^T + bias; terms of a sum over ranks are float32
 void linear_out(const af_model& m, at::Tensor y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
-  if (as_engine(m) && y.scalar_type() == m.dtype) return linear_as_engine(m, y, x, w, bias, false);
+  if (as_engine(m)) return linear_as_engine(m, y, x, w, bias, false);
   if (!bias.defined()) return product_out(y, x, w.t());
   if (cuda::on_device(y) && y.scalar_type() == w.scalar_type()) {
     at::addmm_out(y, bias, x, w.t());  // one product, which adds the bias before it rounds

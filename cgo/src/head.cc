@@ -105,7 +105,7 @@ void forward_rows(const af_model& m, const at::Tensor& weight, const Plan& plan,
   for (int64_t v = 0; v < V; v += columns) {
     const int64_t width = std::min(columns, V - v);
     at::Tensor tile = buffer.narrow(0, 0, n * width).view({n, width});
-    product_out(tile, h, weight.narrow(0, v, width).t());
+    logits_out(m, tile, h, weight.narrow(0, v, width));
     const float* logits = elements<float>(tile);
     at::parallel_for(0, n, 8, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {
@@ -158,7 +158,7 @@ void backward_rows(const af_model& m, const at::Tensor& weight, const Plan& plan
     const int64_t width = std::min(columns, V - v);
     at::Tensor tile = buffer.narrow(0, 0, n * width).view({n, width});
     const at::Tensor w = weight.narrow(0, v, width);
-    product_out(tile, h, w.t());
+    logits_out(m, tile, h, w);
     float* logits = elements<float>(tile);
     at::parallel_for(0, n, 8, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) {

@@ -405,6 +405,12 @@ CLONES void scale_to(float* y, const float* x, float a, int64_t n) {
   for (; i < n; i++) y[i] = x[i] * a;
 }
 
+CLONES void widen(float* y, const bfloat16* x, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) store(y + i, load(x + i));
+  for (; i < n; i++) y[i] = widened(x[i]);
+}
+
 template <class X>
 CLONES void to_half(X* y, const float* x, int64_t n) {
   int64_t i = 0;

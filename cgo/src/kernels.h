@@ -81,6 +81,7 @@ double dot(const float* a, const float* b, int64_t n);
 void add(float* y, const float* x, int64_t n);                // y += x
 void add(float* y, const bfloat16* x, float a, int64_t n);    // y += a * x
 void scale_to(float* y, const float* x, float a, int64_t n);  // y = a * x
+void widen(float* y, const bfloat16* x, int64_t n);           // y = x
 void to_half(float* x, int64_t n);                            // the nearest numbers of bfloat16
 template <class X>
 void to_half(X* y, const float* x, int64_t n);  // the same into y

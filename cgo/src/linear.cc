@@ -36,4 +36,16 @@ void Linear::apply(const Loop& loop, float* y, int64_t ldy, const Rows& x, int64
   apply_panels(loop, static_cast<const float*>(w), K_, out, x, M);
 }
 
+void Linear::apply(const Loop& loop, const at::Tensor& y, const at::Tensor& x, bool add) const {
+  TORCH_INTERNAL_ASSERT(y.stride(1) == 1 && x.stride(1) == 1 && x.size(1) == K_ && y.size(1) == N_);
+  const int64_t M = x.size(0);
+  const HalfRows rows{static_cast<const bfloat16*>(x.const_data_ptr()), x.stride(0)};
+  const auto* w = static_cast<const bfloat16*>(panels_.const_data_ptr());
+  const float* bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr;
+  if (y.scalar_type() == at::kFloat)
+    return apply_panels(loop, w, K_, Output{y.mutable_data_ptr<float>(), y.stride(0), N_, bias, add, false}, rows, M);
+  apply_panels(loop, w, K_, HalfOutput{static_cast<bfloat16*>(y.mutable_data_ptr()), y.stride(0), N_, bias, add}, rows,
+               M);
+}
+
 }  // namespace af

@@ -21,6 +21,8 @@ class Linear {
   // y [M, N] = x [M, K] W^T + bias, or += with add, summed in float32. With rounded the sums are stored as the nearest
   // numbers of bfloat16. Rows of y lie ldy floats apart; with half x must hold numbers of bfloat16.
   void apply(const Loop& loop, float* y, int64_t ldy, const Rows& x, int64_t M, bool add, bool rounded) const;
+  // The same with half of x [M, K] in bfloat16: y [M, N] is float32, or bfloat16 and rounded. Both have dense rows.
+  void apply(const Loop& loop, const at::Tensor& y, const at::Tensor& x, bool add) const;
 
  private:
   int64_t N_ = 0, K_ = 0;

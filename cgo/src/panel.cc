@@ -43,6 +43,16 @@ Output part_of_output(const Output& all, int64_t panel, int64_t count, int64_t i
   return out;
 }
 
+void make_rows(const Rows& x, int64_t first, int64_t count) {
+  for (int64_t r = first; x.make && r < first + count; r++) x.make(r);
+}
+void make_rows(const HalfRows&, int64_t, int64_t) {}
+
+// Panels that are worth a thread, of products with M rows.
+int64_t grain_of(int64_t M, int64_t K) {
+  return std::max<int64_t>(1, (1 << 16) / (K * kPanel * std::min<int64_t>(M, 8)));
+}
+
 float finished(float v, const Output& out, int64_t column, float before) {
   if (out.bias != nullptr) v += out.bias[column];
   if (out.add) v += before;
@@ -190,26 +200,24 @@ inline void multiply_add(Sixteen& sum, const bfloat16* x, __m512i w) {
 AF_TARGET_END
 #endif
 
-inline uint16_t upper_half(float v) {
-  uint32_t bits;
-  std::memcpy(&bits, &v, sizeof bits);
-  return static_cast<uint16_t>(bits >> 16);
-}
-
 // Eight numbers of bfloat16 as four pairs.
 inline __m128 pairs_of(const float* x) {
   const __m128 a = _mm_loadu_ps(x), b = _mm_loadu_ps(x + 4);
   const __m128i first = _mm_castps_si128(_mm_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0)));
   return _mm_or_ps(_mm_castsi128_ps(_mm_srli_epi32(first, 16)), _mm_shuffle_ps(a, b, _MM_SHUFFLE(3, 1, 3, 1)));
 }
+inline __m128 pairs_of(const bfloat16* x) {
+  return _mm_castsi128_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
+}
 
 // rows of x [rows, K] as a tile reads them: [ceil(K/2), rows, 2], a zero behind an odd K.
-void pack_tile(bfloat16* to, const float* x, int64_t ldx, int64_t K, int64_t rows) {
+template <class S>
+void pack_tile(bfloat16* to, const S* x, int64_t ldx, int64_t K, int64_t rows) {
   int64_t k = 0;
   for (; rows >= 4 && k + 8 <= K; k += 8) {
     for (int64_t r = 0; r < rows; r += 4) {
       const int64_t first = std::min(r, rows - 4);  // some rows twice where four do not divide them
-      const float* from = x + first * ldx + k;
+      const S* from = x + first * ldx + k;
       __m128 a = pairs_of(from), b = pairs_of(from + ldx), c = pairs_of(from + 2 * ldx), d = pairs_of(from + 3 * ldx);
       _MM_TRANSPOSE4_PS(a, b, c, d);
       float* at = reinterpret_cast<float*>(to + k * rows + 2 * first);
@@ -219,27 +227,25 @@ void pack_tile(bfloat16* to, const float* x, int64_t ldx, int64_t K, int64_t row
   }
   for (; k < K; k += 2) {
     for (int64_t r = 0; r < rows; r++) {
-      to[k * rows + 2 * r] = upper_half(x[r * ldx + k]);
-      to[k * rows + 2 * r + 1] = k + 1 < K ? upper_half(x[r * ldx + k + 1]) : bfloat16();
+      bfloat16* pair = to + k * rows + 2 * r;
+      round_to(pair[0], widened(x[r * ldx + k]));
+      round_to(pair[1], k + 1 < K ? widened(x[r * ldx + k + 1]) : 0);
     }
   }
 }
 
-// Rows [M, K] of numbers of bfloat16, packed in the tiles of apply.
-std::unique_ptr<bfloat16[]> narrowed(const Loop& loop, const Rows& x, int64_t M, int64_t K) {
-  const int64_t width = padded<bfloat16>(K), each = parts_of(kRows, dot::kTile);  // tiles of a block of rows
-  const int64_t tiles = M / kRows * each + parts_of(M % kRows, dot::kTile);
-  std::unique_ptr<bfloat16[]> all(new bfloat16[static_cast<size_t>(M * width)]);
+// The M rows of x from first on, at most kRows, packed in the tiles of a product.
+template <class R>
+void pack_rows(const Loop& loop, bfloat16* to, const R& x, int64_t first, int64_t M, int64_t K) {
+  const int64_t width = padded<bfloat16>(K), tiles = parts_of(M, dot::kTile);
   loop(tiles, std::max<int64_t>(1, (1 << 12) / (K * dot::kTile)), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
-      const int64_t block = i / each * kRows, here = std::min(kRows, M - block);
-      const Part rows = part_of(here, i % each, parts_of(here, dot::kTile));
-      const int64_t from = block + rows.from;
-      for (int64_t r = from; x.make && r < from + rows.count; r++) x.make(r);
-      pack_tile(all.get() + from * width, x.x + from * x.stride, x.stride, K, rows.count);
+      const Part rows = part_of(M, i, tiles);
+      const int64_t from = first + rows.from;
+      make_rows(x, from, rows.count);
+      pack_tile(to + rows.from * width, x.x + from * x.stride, x.stride, K, rows.count);
     }
   });
-  return all;
 }
 
 // Whether the instruction gives what the widened numbers do, but for rounding, on one planted product of 15 rows.
@@ -255,8 +261,9 @@ bool dot_agrees() {
   for (float& v : x) v = widened(next());
   for (bfloat16& v : w) v = next();
   const Loop at_once = [](int64_t n, int64_t, const std::function<void(int64_t, int64_t)>& f) { f(0, n); };
-  dot::multiply({got, N, N, nullptr, false, false}, narrowed(at_once, {x, K, nullptr}, M, K).get(), K, M, w, K, 0,
-                N / kPanel);
+  bfloat16 packed[M * K];
+  pack_rows(at_once, packed, Rows{x, K, nullptr}, 0, M, K);
+  dot::multiply({got, N, N, nullptr, false, false}, packed, K, M, w, K, 0, N / kPanel);
   multiply_plain({want, N, N, nullptr, false, false}, x, K, M, w, K, 0, N / kPanel);
   for (int64_t i = 0; i < M * N; i++) {
     if (!(std::abs(got[i] - want[i]) <= 1e-5f)) return false;  // of sums of ten products of at most 4
@@ -283,7 +290,7 @@ void any_multiply(const Output& out, const float* x, int64_t ldx, int64_t M, con
 template <class W, class S>
 void pack(const Loop& loop, W* to, const S* from, int64_t N, int64_t K, int64_t stride) {
   constexpr int64_t group = kGroup<W>;
-  const int64_t panels = (N + kPanel - 1) / kPanel, size = padded<W>(K) * kPanel;
+  const int64_t panels = parts_of(N, kPanel), size = padded<W>(K) * kPanel;
   loop(panels, std::max<int64_t>(1, (1 << 14) / K), [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; p++) {
       W* out = to + p * size;
@@ -303,21 +310,82 @@ void pack(const Loop& loop, W* to, const S* from, int64_t N, int64_t K, int64_t 
 }
 
 template <class W, class X>
-void apply(const Loop& loop, const W* w, int64_t K, const Output& out, const X* x, int64_t ldx, int64_t M) {
+void apply_block(const Loop& loop, const W* w, int64_t K, const Output& out, const X* x, int64_t ldx, int64_t M) {
+  loop(parts_of(out.width, kPanel), grain_of(M, K),
+       [&](int64_t begin, int64_t end) { any_multiply(out, x, ldx, M, w, K, begin, end); });
+}
+template <class X>
+void apply_block(const Loop& loop, const bfloat16* w, int64_t K, const HalfOutput& out, const X* x, int64_t ldx,
+                 int64_t M) {
+  constexpr int64_t kMost = 6, stride = kMost * kPanel;  // panels whose sums, 72 KiB, stay in the second-level cache
+  const int64_t size = padded<bfloat16>(K) * kPanel;
+  loop(parts_of(out.width, kPanel), grain_of(M, K), [&](int64_t begin, int64_t end) {
+    alignas(64) float sums[kRows * stride];
+    for (int64_t p = begin; p < end; p += kMost) {
+      const int64_t count = std::min(kMost, end - p), column = p * kPanel;
+      const int64_t width = std::min(count * kPanel, out.width - column);
+      bfloat16* y = out.y + column;
+      for (int64_t r = 0; out.add && r < M; r++) kernel::widen(sums + r * stride, y + r * out.stride, width);
+      any_multiply({sums, stride, width, out.bias != nullptr ? out.bias + column : nullptr, out.add, false}, x, ldx, M,
+                   w + p * size, K, 0, count);
+      for (int64_t r = 0; r < M; r++) kernel::to_half(y + r * out.stride, sums + r * stride, width);
+    }
+  });
+}
+
+// Calls f(out, first, count) for blocks of kRows of M rows, out being where the rows from first on go.
+template <class Out, class F>
+void in_blocks(const Out& all, int64_t M, const F& f) {
   for (int64_t first = 0; first < M; first += kRows) {
-    const int64_t rows = std::min(kRows, M - first);
-    const int64_t grain = std::max<int64_t>(1, (1 << 16) / (K * kPanel * std::min<int64_t>(rows, 8)));
-    Output here = out;
-    here.y += first * out.stride;
-    loop(parts_of(out.width, kPanel), grain,
-         [&](int64_t begin, int64_t end) { any_multiply(here, x + first * ldx, ldx, rows, w, K, begin, end); });
+    Out out = all;
+    out.y += first * out.stride;
+    f(out, first, std::min(kRows, M - first));
   }
 }
 
+template <class W>
+void apply(const Loop& loop, const W* w, int64_t K, const Output& out, const float* x, int64_t ldx, int64_t M) {
+  in_blocks(out, M, [&](const Output& to, int64_t first, int64_t rows) {
+    apply_block(loop, w, K, to, x + first * ldx, ldx, rows);
+  });
+}
+
+template <class F>
+void each_row(const Loop& loop, int64_t M, int64_t K, const F& f) {
+  loop(M, std::max<int64_t>(1, (1 << 14) / K), f);
+}
+
 void make_all(const Loop& loop, const Rows& x, int64_t M, int64_t K) {
-  if (!x.make) return;
-  loop(M, std::max<int64_t>(1, (1 << 14) / K), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; r++) x.make(r);
+  if (x.make) each_row(loop, M, K, [&](int64_t begin, int64_t end) { make_rows(x, begin, end - begin); });
+}
+
+// The products by the instruction for pairs; false where there is none.
+template <class Out, class R>
+bool apply_by_pairs([[maybe_unused]] const Loop& loop, [[maybe_unused]] const bfloat16* w, [[maybe_unused]] int64_t K,
+                    [[maybe_unused]] const Out& out, [[maybe_unused]] const R& x, [[maybe_unused]] int64_t M) {
+#ifdef AF_X86
+  if (!takes_pairs()) return false;
+  const int64_t width = padded<bfloat16>(K);
+  std::unique_ptr<bfloat16[]> packed(new bfloat16[static_cast<size_t>(std::min(kRows, M) * width)]);
+  in_blocks(out, M, [&](const Out& to, int64_t first, int64_t rows) {
+    pack_rows(loop, packed.get(), x, first, rows, K);
+    apply_block(loop, w, K, to, packed.get(), width, rows);
+  });
+  return true;
+#else
+  return false;
+#endif
+}
+
+template <class Out>
+void apply_half(const Loop& loop, const bfloat16* w, int64_t K, const Out& out, const HalfRows& x, int64_t M) {
+  if (apply_by_pairs(loop, w, K, out, x, M)) return;
+  std::unique_ptr<float[]> wide(new float[static_cast<size_t>(std::min(kRows, M) * K)]);
+  in_blocks(out, M, [&](const Out& to, int64_t first, int64_t rows) {
+    each_row(loop, rows, K, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; r++) kernel::widen(wide.get() + r * K, x.x + (first + r) * x.stride, K);
+    });
+    apply_block(loop, w, K, to, wide.get(), K, rows);
   });
 }
 
@@ -369,11 +437,15 @@ void apply_panels(const Loop& loop, const float* w, int64_t K, const Output& out
   apply(loop, w, K, out, x.x, x.stride, M);
 }
 void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& out, const Rows& x, int64_t M) {
-#ifdef AF_X86
-  if (takes_pairs()) return apply(loop, w, K, out, narrowed(loop, x, M, K).get(), padded<bfloat16>(K), M);
-#endif
+  if (apply_by_pairs(loop, w, K, out, x, M)) return;
   make_all(loop, x, M, K);
   apply(loop, w, K, out, x.x, x.stride, M);
+}
+void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& out, const HalfRows& x, int64_t M) {
+  apply_half(loop, w, K, out, x, M);
+}
+void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const HalfOutput& out, const HalfRows& x, int64_t M) {
+  apply_half(loop, w, K, out, x, M);
 }
 
 }  // namespace af

@@ -44,6 +44,19 @@ struct Rows {
   std::function<void(int64_t)> make;
 };
 
+// Rows of numbers of bfloat16, as they lie.
+struct HalfRows {
+  const bfloat16* x;
+  int64_t stride;
+};
+// y in bfloat16: the sums are rounded once, with add after what y holds was added.
+struct HalfOutput {
+  bfloat16* y;
+  int64_t stride, width;
+  const float* bias;
+  bool add;
+};
+
 // The panels [ceil(N/16), padded(K), 16] of from [N, K], whose rows lie stride apart; zeros behind N and K.
 void pack_panels(const Loop& loop, float* to, const float* from, int64_t N, int64_t K, int64_t stride);
 void pack_panels(const Loop& loop, bfloat16* to, const float* from, int64_t N, int64_t K, int64_t stride);
@@ -53,6 +66,8 @@ void pack_panels(const Loop& loop, bfloat16* to, const bfloat16* from, int64_t N
 // bfloat16 x must hold numbers of bfloat16.
 void apply_panels(const Loop& loop, const float* w, int64_t K, const Output& out, const Rows& x, int64_t M);
 void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& out, const Rows& x, int64_t M);
+void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& out, const HalfRows& x, int64_t M);
+void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const HalfOutput& out, const HalfRows& x, int64_t M);
 
 // Whether products of bfloat16 go by the instruction for pairs. The first caller tries it.
 bool takes_pairs();

@@ -62,9 +62,13 @@ void Pool::drop(std::multimap<int64_t, Block>::iterator at) noexcept {
   free_.erase(at);
 }
 
+bool Pool::has_room(int64_t bytes) const noexcept {
+  const int64_t most = std::max(most_, used_ + bytes);
+  return held_ + bytes <= most + most / 8;
+}
+
 void Pool::make_room(int64_t bytes) noexcept {
-  most_ = std::max(most_, used_ + bytes);
-  while (held_ + bytes > most_ && !free_.empty()) {
+  while (!has_room(bytes) && !free_.empty()) {
     auto oldest = free_.begin();
     for (auto it = free_.begin(); it != free_.end(); ++it) {
       if (it->second.used < oldest->second.used) oldest = it;
@@ -81,7 +85,7 @@ at::Tensor Pool::take(at::IntArrayRef sizes, at::ScalarType type) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     auto found = free_.lower_bound(bytes);
-    if (found != free_.end() && found->first <= bytes + bytes / 4) {
+    if (found != free_.end() && found->first <= (has_room(bytes) ? bytes + bytes / 4 : 2 * bytes)) {
       bytes = found->first;
       memory = found->second.memory;
       free_.erase(found);

@@ -8,9 +8,10 @@
 
 namespace af {
 
-// Blocks of memory, on huge pages where the system has them. A tensor returns its block when the last reference
-// goes. Blocks that wait for another use are freed before the pool would hold more than was ever in use at once: the
-// next micro-batch is of another size. Thread-safe.
+// Blocks of memory, on huge pages where the system has them. A tensor returns its block when the last reference goes.
+// Blocks that wait for another use are freed before the pool would hold an eighth more than was ever in use at once:
+// the next micro-batch is of another size. Without that eighth, tensors of different sizes would free each other's
+// blocks where most is in use. Before one is freed, a block of up to twice the size serves. Thread-safe.
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
   ~Pool();
@@ -27,7 +28,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     int64_t used;  // step of the last use
   };
   void give(void* memory, int64_t bytes) noexcept;
-  void make_room(int64_t bytes) noexcept;  // for a new block; those that lay unused longest go first
+  bool has_room(int64_t bytes) const noexcept;  // for a new block
+  void make_room(int64_t bytes) noexcept;       // those that lay unused longest go first
   void drop(std::multimap<int64_t, Block>::iterator at) noexcept;
 
   std::mutex mutex_;

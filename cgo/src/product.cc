@@ -239,13 +239,14 @@ void linear_as_engine(const af_model& m, const at::Tensor& y, const at::Tensor& 
   const Loop loop = [](int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) {
     at::parallel_for(0, n, grain, f);
   };
-  const at::Tensor x32 = m.scratch(x.sizes()).copy_(x), y32 = m.scratch(y.sizes());
-  if (add) y32.copy_(y);
   Linear packed;
   packed.pack(loop, w, bias.defined() ? wide(bias) : bias, true, m.pool.get());
-  packed.apply(loop, y32.mutable_data_ptr<float>(), y.size(1), {x32.const_data_ptr<float>(), x.size(1), nullptr},
-               x.size(0), add, true);
-  y.copy_(y32);
+  packed.apply(loop, y, x, add);
+}
+
+void logits_out(const af_model& m, const at::Tensor& y, const at::Tensor& x, const at::Tensor& w) {
+  if (as_engine(m) && !has_mkl_half(w)) return linear_as_engine(m, y, x, w, {}, false);
+  product_out(y, x, w.t());
 }
 
 void product_add(const at::Tensor& y, const at::Tensor& a, const at::Tensor& b, double scale) {

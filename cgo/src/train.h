@@ -110,9 +110,13 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b);        // of b's t
 at::Tensor product_float(const at::Tensor& a, const at::Tensor& b);  // float32; also of more dimensions
 at::Tensor product_wide(const at::Tensor& a, const at::Tensor& b);   // float32, rounded on its way where that is faster
 void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b);
-// y = x w^T + bias, or y += with add, all bfloat16 on the CPU: the engine's product (linear.h) and so its bits
+// y = x w^T + bias, or y += with add, x and w bfloat16 on the CPU, y bfloat16 or float32: the engine's product
+// (linear.h) and so its bits
 void linear_as_engine(const af_model& m, const at::Tensor& y, const at::Tensor& x, const at::Tensor& w,
                       const at::Tensor& bias, bool add);
+// y [N, V] float32 = x w^T: the engine's logits where the model computes as the engine does, but on Intel's processors
+// with instructions for bfloat16, whose MKL may have faster ones than the engine (AMX)
+void logits_out(const af_model& m, const at::Tensor& y, const at::Tensor& x, const at::Tensor& w);
 // y = a b, or y += a b with add, as libtorch does it: all of one type
 void plain_product(at::Tensor y, const at::Tensor& a, const at::Tensor& b, bool add);
 // y += scale a b; y may be float32 where a and b are bfloat16

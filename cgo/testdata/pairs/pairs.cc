@@ -51,6 +51,41 @@ int64_t differing(const Case& c, std::mt19937& random, bool plain) {
   return n;
 }
 
+// Numbers of rows of bfloat16 that lie apart, times w, that differ from those of the same rows in float32, where y is
+// float32 and where it is bfloat16; further, the numbers of y that should not have been touched and were.
+int64_t differing_halves(const Case& c, int64_t gap, std::mt19937& random) {
+  std::normal_distribution<float> normal(0, c.scale);
+  const int64_t ldx = c.K + gap, ldy = c.N + gap;
+  std::vector<bfloat16> half_x(c.M * ldx), half_y(c.M * ldy), panels(c.N * c.K);
+  std::vector<float> bias(c.N);
+  for (auto* all : {&half_x, &half_y, &panels}) {
+    for (bfloat16& v : *all) af::round_to(v, normal(random));
+  }
+  for (float& v : bias) v = normal(random);
+  const std::vector<bfloat16> w = std::move(panels);
+  panels.assign((c.N + af::kPanel - 1) / af::kPanel * af::kPanel * af::padded<bfloat16>(c.K), 0x7fc0);
+  af::pack_panels(in_one_piece, panels.data(), w.data(), c.N, c.K, c.K);
+  std::vector<float> x, y;
+  for (const bfloat16 v : half_x) x.push_back(af::widened(v));
+  for (const bfloat16 v : half_y) y.push_back(af::widened(v));
+  std::vector<float> other = y, rounded = y;
+  const auto output = [&](std::vector<float>& to, bool round) {
+    return af::Output{to.data(), ldy, c.N, c.bias ? bias.data() : nullptr, c.add, round};
+  };
+  const af::HalfRows rows{half_x.data(), ldx};
+  af::apply_panels(in_one_piece, panels.data(), c.K, output(y, c.rounded), {x.data(), ldx, nullptr}, c.M);
+  af::apply_panels(in_one_piece, panels.data(), c.K, output(other, c.rounded), rows, c.M);
+  af::apply_panels(in_one_piece, panels.data(), c.K, output(rounded, true), {x.data(), ldx, nullptr}, c.M);
+  af::apply_panels(in_one_piece, panels.data(), c.K,
+                   af::HalfOutput{half_y.data(), ldy, c.N, c.bias ? bias.data() : nullptr, c.add}, rows, c.M);
+  int64_t n = 0;
+  for (size_t i = 0; i < y.size(); i++) {
+    const float widened = af::widened(half_y[i]);
+    n += std::memcmp(&y[i], &other[i], sizeof(float)) != 0 || std::memcmp(&rounded[i], &widened, sizeof(float)) != 0;
+  }
+  return n;
+}
+
 // Sums of y = x w, whose panels lie in pieces, that differ between the library's choice of tile, in two calls, and the
 // plain sum in one; further, the numbers of y that should not have been touched and were.
 int64_t differing_chains(int64_t M, int64_t count, int64_t K, int64_t piece, int64_t gap, std::mt19937& random) {
@@ -111,12 +146,13 @@ int main(int argc, char** argv) {
   const auto from = [&](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
-  int64_t cases = 0, elements = 0, different = 0, plain = 0, small = 0, chains = 0;
+  int64_t cases = 0, elements = 0, different = 0, plain = 0, small = 0, chains = 0, halves = 0;
   for (int64_t M = 1; M <= 40; M++) {
     for (int i = 0; i < 12; i++, cases++) {
       const int64_t K = i < 4 ? from(1, 40) : i < 8 ? from(380, 390) : from(700, 1200);  // one piece, its edge, several
       const Case c{M, from(1, 150), K, from(0, 1) == 1, from(0, 1) == 1, from(0, 1) == 1, 1};
       different += differing(c, random, false);
+      halves += differing_halves(c, from(0, 1) * 3, random);
       elements += c.M * c.N;
     }
     plain += differing({M, from(1, 150), from(1, 800), M % 2 == 1, M % 3 == 1, M % 5 < 2, 1}, random, true);
@@ -129,13 +165,14 @@ int main(int argc, char** argv) {
   for (const int64_t M : {192, 193, 206, 384, 385, 400}) {  // one block of rows, its edge, several
     const Case c{M, from(1, 20), from(1, 800), M % 2 == 1, M % 3 == 1, true, 1};
     different += differing(c, random, false);
+    halves += differing_halves(c, 2, random);
     elements += c.M * c.N;
     cases++;
   }
   std::printf(
-      "pairs %d, cases %lld, elements %lld, different %lld, from plain %lld, in chains %lld, of subnormal products "
-      "%lld\n",
+      "pairs %d, cases %lld, elements %lld, different %lld, from plain %lld, in chains %lld, of halves %lld, of "
+      "subnormal products %lld\n",
       af::takes_pairs() ? 1 : 0, static_cast<long long>(cases), static_cast<long long>(elements),
       static_cast<long long>(different), static_cast<long long>(plain), static_cast<long long>(chains),
-      static_cast<long long>(small));
+      static_cast<long long>(halves), static_cast<long long>(small));
 }
