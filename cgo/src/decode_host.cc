@@ -7,8 +7,8 @@
 //
 // Rows lie in float32. In bfloat16 matrices, keys and values lie in it, and what an operation makes is rounded to it
 // where the trainer's forward in bfloat16 rounds (forward.cc): embeddings, norms, products with their bias, RoPE,
-// attention, SwiGLU and the residual stream, but not the logits. The two give the same bits up to the logits on a CPU,
-// without adapters and where one process computes a layer.
+// attention, SwiGLU and the residual stream, but not the logits. On a CPU the two have the same bits, without adapters
+// and where one process computes a layer; the logits too, but where the trainer takes MKL's (logits_out, product.cc).
 //
 // Layout of a block, for each layer and key/value head: attend.h.
 #include <cmath>

@@ -350,6 +350,7 @@ void apply(const Loop& loop, const W* w, int64_t K, const Output& out, const flo
   });
 }
 
+// Calls f(begin, end) for pieces of M rows of K numbers.
 template <class F>
 void each_row(const Loop& loop, int64_t M, int64_t K, const F& f) {
   loop(M, std::max<int64_t>(1, (1 << 14) / K), f);
