@@ -148,10 +148,15 @@ func TestAReplayNamesTheOlderProgram(t *testing.T) {
 		r, _ := napping(t, m.settings, m.algorithm(), 2)
 		require.NoError(t, r.training().steps(t.Context()))
 		r.objective.Stop()
+		require.NoError(t, r.folder.DB.SetFact(t.Context(), recovery.RulesFact, ""))
+		_, _, err := recovery.TakeRules(t.Context(), r.folder.DB, false) // as a new run does
+		require.NoError(t, err)
+		now, err := r.folder.DB.Reader.Fact(recovery.RulesFact)
+		require.NoError(t, err)
 		for _, c := range []struct {
 			fact  string
 			older bool
-		}{{"", true}, {"1 5", true}, {"4", true}, {"5", false}} {
+		}{{"", true}, {"1 " + now, true}, {"4", true}, {now, false}} {
 			require.NoError(t, r.folder.DB.SetFact(t.Context(), recovery.RulesFact, c.fact))
 			from, err := store.OpenReader(storePath(t, r))
 			require.NoError(t, err)
