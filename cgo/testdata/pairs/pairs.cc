@@ -22,6 +22,14 @@ struct Case {
   float scale;  // of all numbers
 };
 
+// The panels of w [N, K], in memory that held NaN.
+template <class W>
+std::vector<bfloat16> packed(const std::vector<W>& w, int64_t N, int64_t K) {
+  std::vector<bfloat16> panels(af::parts_of(N, af::kPanel) * af::kPanel * af::padded<bfloat16>(K), 0x7fc0);
+  af::pack_panels(in_one_piece, panels.data(), w.data(), N, K, K);
+  return panels;
+}
+
 // Elements of which the two products differ.
 int64_t differing(const Case& c, std::mt19937& random, bool plain) {
   std::normal_distribution<float> normal(0, c.scale);
@@ -34,8 +42,7 @@ int64_t differing(const Case& c, std::mt19937& random, bool plain) {
     af::round_to(half, v);
     v = af::widened(half);
   }
-  std::vector<bfloat16> panels((c.N + af::kPanel - 1) / af::kPanel * af::kPanel * af::padded<bfloat16>(c.K), 0x7fc0);
-  af::pack_panels(in_one_piece, panels.data(), w.data(), c.N, c.K, c.K);
+  const std::vector<bfloat16> panels = packed(w, c.N, c.K);
   std::vector<float> other = y;
   const auto output = [&](std::vector<float>& to) {
     return af::Output{to.data(), c.N, c.N, c.bias ? bias.data() : nullptr, c.add, c.rounded};
@@ -56,15 +63,13 @@ int64_t differing(const Case& c, std::mt19937& random, bool plain) {
 int64_t differing_halves(const Case& c, int64_t gap, std::mt19937& random) {
   std::normal_distribution<float> normal(0, c.scale);
   const int64_t ldx = c.K + gap, ldy = c.N + gap;
-  std::vector<bfloat16> half_x(c.M * ldx), half_y(c.M * ldy), panels(c.N * c.K);
+  std::vector<bfloat16> half_x(c.M * ldx), half_y(c.M * ldy), w(c.N * c.K);
   std::vector<float> bias(c.N);
-  for (auto* all : {&half_x, &half_y, &panels}) {
+  for (auto* all : {&half_x, &half_y, &w}) {
     for (bfloat16& v : *all) af::round_to(v, normal(random));
   }
   for (float& v : bias) v = normal(random);
-  const std::vector<bfloat16> w = std::move(panels);
-  panels.assign((c.N + af::kPanel - 1) / af::kPanel * af::kPanel * af::padded<bfloat16>(c.K), 0x7fc0);
-  af::pack_panels(in_one_piece, panels.data(), w.data(), c.N, c.K, c.K);
+  const std::vector<bfloat16> panels = packed(w, c.N, c.K);
   std::vector<float> x, y;
   for (const bfloat16 v : half_x) x.push_back(af::widened(v));
   for (const bfloat16 v : half_y) y.push_back(af::widened(v));
