@@ -153,18 +153,33 @@ func (m *SFT) refuseOverlap() error {
 	return nil
 }
 
+// frozenIn tells which roles the run in a folder does not train, by its newest job. Where that cannot be read, or is not there, these are the roles
+// that need no rule of a job.
+func frozenIn(dir string) func(trajectory.Role) bool {
+	j, _ := job.Draft(filepath.Join(dir, "job.yaml"), job.Options{}) // the rest of the job may name what is not here
+	if j == nil {
+		j = &job.Job{}
+	}
+	return j.Agent.Frozen()
+}
+
 // chooseFromRun picks trajectories out of a run's store: those that were sampled for training and finished without being cut, with the
-// wanted reward, the best of each task, each token sequence once. Ties go to the later step, then to the smaller id.
+// wanted reward, the best of each task, each token sequence once, without the turns that the run does not train. Ties go to the later step, then to
+// the smaller id.
 func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, error) {
 	db, err := store.OpenReader(filepath.Join(dir, store.File))
 	if err != nil {
 		return nil, "", err
 	}
 	defer db.Close()
+	frozen := frozenIn(dir)
 	byTask := map[string][]*trajectory.Trajectory{}
 	err = db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		t := r.Trajectory
-		if r.Phase == "train" && t.Err == "" && !t.Cut() && t.ResponseTokens() > 0 && (d.MinReward == nil || t.Return() >= *d.MinReward) {
+		if r.Phase != "train" || t.Err != "" || t.Cut() || d.MinReward != nil && !(t.Return() >= *d.MinReward) {
+			return nil
+		}
+		if t = t.Trained(frozen); t.ResponseTokens() > 0 {
 			byTask[t.TaskID] = append(byTask[t.TaskID], t)
 		}
 		return nil

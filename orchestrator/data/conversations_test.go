@@ -1,7 +1,9 @@
 package data
 
 import (
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -122,4 +124,51 @@ func TestChoosingFromARun(t *testing.T) {
 	require.EqualError(t, err, dir+" holds no finished training trajectory with the reward that data.min_reward asks for; lower it")
 	_, _, err = chooseFromRun(t.TempDir(), job.Data{})
 	require.ErrorContains(t, err, "name a run folder that holds a store.db")
+}
+
+// What the run itself does not train is not learned from it either: replies that were discarded, what the agent asks on the side, and the roles that
+// its job freezes.
+func TestChoosingFromARunLeavesOutWhatItDoesNotTrain(t *testing.T) {
+	made := func(id string, roles ...trajectory.Role) *trajectory.Trajectory {
+		tr := &trajectory.Trajectory{ID: id, TaskID: id, Samples: []*trajectory.Sample{{}}}
+		for i, role := range roles {
+			s := tr.Samples[0]
+			s.AppendObservation([]int32{1})
+			turn := trajectory.Turn{CompletionStart: s.Len(), CompletionEnd: s.Len() + 2, ObservationEnd: s.Len() + 2, FinishReason: trajectory.FinishStop, Role: role}
+			require.NoError(t, s.AppendResponse([]int32{int32(20 + i), 9}, []float32{-1, -2}, []int32{3, 3}))
+			tr.Turns = append(tr.Turns, turn)
+		}
+		return tr
+	}
+	dir := stored(t, []*trajectory.Trajectory{
+		made("train-0-0-0", "", trajectory.RoleDiscarded),
+		made("train-0-1-0", trajectory.RoleAuxiliary, "planner", "solver"),
+		made("train-0-2-0", "planner", "planner"),
+	})
+	masks := func() map[string][]bool {
+		all, _, err := chooseFromRun(dir, job.Data{})
+		require.NoError(t, err)
+		out := map[string][]bool{}
+		for _, tr := range all {
+			out[tr.ID] = tr.Samples[0].ResponseMask
+		}
+		return out
+	}
+	off, on := []bool{false, false, false}, []bool{false, true, true}
+	require.Equal(t, map[string][]bool{
+		"train-0-0-0": slices.Concat(on, off),
+		"train-0-1-0": slices.Concat(off, on, on),
+		"train-0-2-0": slices.Concat(on, on),
+	}, masks(), "no job says what is frozen")
+
+	text := "model: {path: \"${A_VARIABLE_THAT_IS_NOT_SET}\"}\nsomething: new\nagent: {kind: external, roles: [{name: planner, train: false}, {name: solver}]}\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "job.yaml"), []byte(text), 0o600))
+	require.Equal(t, map[string][]bool{
+		"train-0-0-0": slices.Concat(on, off),
+		"train-0-1-0": slices.Concat(off, off, on),
+	}, masks(), "nothing is left of the third; what else is wrong with the job does not matter")
+
+	text = "agent: {kind: external, roles: [{name: auxiliary}, {name: planner, train: false}]}\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "job.yaml"), []byte(text), 0o600))
+	require.Equal(t, slices.Concat(on, off, on), masks()["train-0-1-0"])
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // completeAgent fills in the format of the agent's kind.
@@ -175,6 +176,15 @@ func checkExternal(j *Job, fail func(path, format string, args ...any)) {
 	if n := len(a.Roles); n > 0 && a.Roles[n-1].everything() && !slices.ContainsFunc(a.Roles, func(r AgentRole) bool { return r.Train }) {
 		fail("agent.roles", "every call has a role with train: false, so that nothing would be learned; train one of them")
 	}
+}
+
+// Frozen tells which roles' calls are not trained.
+func (a Agent) Frozen() func(trajectory.Role) bool {
+	roles := map[trajectory.Role]bool{trajectory.RoleAuxiliary: true}
+	for _, r := range a.Roles {
+		roles[trajectory.Role(r.Name)] = !r.Train
+	}
+	return func(r trajectory.Role) bool { return roles[r] }
 }
 
 // everything tells whether the role is that of every call that comes to it.

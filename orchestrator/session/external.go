@@ -182,15 +182,6 @@ func (g *Guests) close() error {
 	return err
 }
 
-// frozen are the roles of calls that are not trained.
-func frozen(j *job.Job) func(trajectory.Role) bool {
-	roles := map[trajectory.Role]bool{trajectory.RoleAuxiliary: true}
-	for _, r := range j.Agent.Roles {
-		roles[trajectory.Role(r.Name)] = !r.Train
-	}
-	return func(r trajectory.Role) bool { return roles[r] }
-}
-
 // SilentRules says which rules of agent.roles named no call, in one line; "": each did, or there was no call. before tells the roles that an earlier process
 // of the run named. It is asked only where a rule named nothing in this one; nil: there was none.
 func (g *Guests) SilentRules(before func() (map[trajectory.Role]bool, error)) (string, error) {

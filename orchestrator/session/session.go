@@ -194,7 +194,7 @@ func (s *Session) makeSampler() error {
 			s.Sampler.MaxTotal = min(s.Sampler.MaxTotal, limit)
 		}
 	}
-	s.Sampler.Frozen = frozen(j)
+	s.Sampler.Frozen = j.Agent.Frozen()
 	s.Sampler.Trees = rollout.TreesOf(j.Rollout, s.Policy.Config.VocabSize)
 	if e := s.Weights.Engine(); e != nil {
 		return checkMeasured(j, s.Sampler.Trees, e.Capabilities())
