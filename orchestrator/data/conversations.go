@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -165,7 +166,7 @@ func frozenIn(dir string) func(trajectory.Role) bool {
 
 // chooseFromRun picks trajectories out of a run's store: those that were sampled for training and finished without being cut, with the
 // wanted reward, the best of each task, each token sequence once, without the turns that the run does not train. Ties go to the later step, then to
-// the smaller id.
+// the smaller id; of tasks with equal sequences the one of the smaller id has them.
 func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, error) {
 	db, err := store.OpenReader(filepath.Join(dir, store.File))
 	if err != nil {
@@ -189,9 +190,10 @@ func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, er
 	}
 	seen := map[string]bool{}
 	var out []*trajectory.Trajectory
-	for _, all := range byTask {
+	for _, task := range slices.Sorted(maps.Keys(byTask)) {
+		all := byTask[task]
 		slices.SortFunc(all, func(a, b *trajectory.Trajectory) int {
-			return cmp.Or(cmp.Compare(b.Return(), a.Return()), cmp.Compare(b.Step, a.Step), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index))
+			return cmp.Or(cmp.Compare(b.Return(), a.Return()), cmp.Compare(b.Step, a.Step), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID))
 		})
 		taken := 0
 		for _, t := range all {
@@ -208,7 +210,7 @@ func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, er
 		return nil, "", fmt.Errorf("%s holds no finished training trajectory with the reward that data.min_reward asks for; lower it", dir)
 	}
 	slices.SortFunc(out, func(a, b *trajectory.Trajectory) int {
-		return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index))
+		return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID))
 	})
 	h := sha256.New()
 	for _, t := range out {

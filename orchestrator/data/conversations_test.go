@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -171,4 +172,41 @@ func TestChoosingFromARunLeavesOutWhatItDoesNotTrain(t *testing.T) {
 	text = "agent: {kind: external, roles: [{name: auxiliary}, {name: planner, train: false}]}\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "job.yaml"), []byte(text), 0o600))
 	require.Equal(t, slices.Concat(on, off, on), masks()["train-0-1-0"])
+}
+
+// The branches of a tree share step, group and index, and two tasks may have the same tokens: what is chosen, its order and its hash are the same in
+// every process, or a run would not go on with --resume.
+func TestChoosingFromARunIsTheSameEachTime(t *testing.T) {
+	made := func(id, task string, group int, branch trajectory.Branch, token int32) *trajectory.Trajectory {
+		s := &trajectory.Sample{}
+		s.AppendObservation([]int32{1})
+		require.NoError(t, s.AppendResponse([]int32{token}, []float32{-1}, []int32{0}))
+		return &trajectory.Trajectory{ID: id, TaskID: task, Group: group, Branch: branch, Reward: 1, Samples: []*trajectory.Sample{s}}
+	}
+	all := []*trajectory.Trajectory{made("train-0-0-0", "a", 0, "", 20), made("train-0-1-0", "b", 1, "", 20)}
+	for group, task := range []string{"a", "b", "c"} {
+		for n := range 20 {
+			branch := strconv.Itoa(n)
+			all = append(all, made("train-0-"+strconv.Itoa(group)+"-0."+branch, task, group, trajectory.Branch(branch), int32(100*group+n+30)))
+		}
+	}
+	dir := stored(t, all)
+	choose := func(best int) (ids []string, hash string) {
+		chosen, hash, err := chooseFromRun(dir, job.Data{BestOf: best})
+		require.NoError(t, err)
+		for _, tr := range chosen {
+			ids = append(ids, tr.ID)
+		}
+		return ids, hash
+	}
+	for _, best := range []int{0, 5} {
+		ids, hash := choose(best)
+		require.Contains(t, ids, "train-0-0-0")
+		require.NotContains(t, ids, "train-0-1-0", "its tokens are those of the other task's")
+		for range 50 {
+			again, same := choose(best)
+			require.Equal(t, ids, again)
+			require.Equal(t, hash, same)
+		}
+	}
 }
