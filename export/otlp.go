@@ -81,7 +81,16 @@ func newCollector(to string) (*collector, error) {
 	return c, nil
 }
 
-// send sends the spans of a run in one request.
+// refusal is a collector's answer to spans that are not sent again: a request that was taken in part (OTLP forbids it), or one that is too large.
+type refusal struct {
+	spans int  // that were refused
+	large bool // the request was
+	what  string
+}
+
+func (r *refusal) Error() string { return r.what }
+
+// send sends the spans of a run in one request. Spans that the collector refuses for good are a *refusal.
 func (c *collector) send(ctx context.Context, r Run, spans []*tracev1.Span) error {
 	body, err := proto.Marshal(&tracev1.TracesData{ResourceSpans: []*tracev1.ResourceSpans{{
 		Resource:   &resourcev1.Resource{Attributes: attributes(map[string]any{"service.name": "agentfly", "agentfly.run": r.Name})},
@@ -109,12 +118,15 @@ func (c *collector) send(ctx context.Context, r Run, spans []*tracev1.Span) erro
 	if err != nil {
 		return err
 	}
+	if resp.StatusCode == http.StatusRequestEntityTooLarge {
+		return &refusal{len(spans), true, fmt.Sprintf("the collector refused %d spans in a request of %d bytes as too large (413); raise its limit", len(spans), len(body))}
+	}
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("the collector answered %s: %s; is %s its address for traces?", wording.Clip(resp.Status, 64),
 			wording.Clip(strconv.Quote(string(answer)), 200), wording.Clip(q.URL.Redacted(), 200))
 	}
 	if rejected, why := rejectedSpans(answer); rejected > 0 {
-		return fmt.Errorf("the collector refused %d of %d spans: %s", rejected, len(spans), wording.Clip(why, 300))
+		return &refusal{int(min(rejected, int64(len(spans)))), false, fmt.Sprintf("the collector refused %d of %d spans: %s", rejected, len(spans), wording.Clip(why, 300))}
 	}
 	return nil
 }
@@ -160,24 +172,15 @@ func sendOTLP(ctx context.Context, to string, r Run) (sent int, err error) {
 		return 0, err
 	}
 	content, _ := strconv.ParseBool(os.Getenv(otlpContent))
-	var spans []*tracev1.Span
-	var of []string // the trajectories of spans
+	d := delivery{collector: c, run: r}
+	var batch []trace // not sent yet
 	size := 0
 	flush := func() error {
-		if len(spans) == 0 {
+		traces := batch
+		if batch, size = nil, 0; len(traces) == 0 {
 			return nil
 		}
-		if err := c.send(ctx, r, spans); err != nil {
-			return err
-		}
-		sent += len(spans)
-		if r.Sent != nil {
-			for _, id := range of {
-				r.Sent[id] = map[int]float64{}
-			}
-		}
-		spans, of, size = nil, nil, 0
-		return nil
+		return d.send(ctx, traces)
 	}
 	err = r.Trajectories(ctx, func(record store.Record) error {
 		if err := ctx.Err(); err != nil {
@@ -186,16 +189,71 @@ func sendOTLP(ctx context.Context, to string, r Run) (sent int, err error) {
 		if _, was := r.Sent[record.Trajectory.ID]; was {
 			return nil
 		}
-		for _, s := range traceOf(record, r, content) {
-			spans = append(spans, s)
+		t := trace{record.Trajectory.ID, traceOf(record, r, content)}
+		for _, s := range t.spans {
 			size += proto.Size(s)
 		}
-		if of = append(of, record.Trajectory.ID); size < otlpBatch {
+		if batch = append(batch, t); size < otlpBatch {
 			return nil
 		}
 		return flush()
 	})
-	return sent, errors.Join(err, flush())
+	return d.sent, errors.Join(err, flush(), d.refused())
+}
+
+// trace is a trajectory in spans.
+type trace struct {
+	id    string // of the trajectory
+	spans []*tracev1.Span
+}
+
+// delivery brings the traces of a run to a collector.
+type delivery struct {
+	collector *collector
+	run       Run
+	sent      int        // spans that the collector took
+	refusals  []*refusal // of spans that are not sent again
+}
+
+// send sends traces in one request, or in several where that one is too large. What is refused for good is kept in refusals, and is no error: what follows is sent.
+func (d *delivery) send(ctx context.Context, traces []trace) error {
+	var spans []*tracev1.Span
+	for _, t := range traces {
+		spans = append(spans, t.spans...)
+	}
+	var no *refusal
+	switch err := d.collector.send(ctx, d.run, spans); {
+	case errors.As(err, &no) && no.large && len(traces) > 1:
+		half := len(traces) / 2
+		if err := d.send(ctx, traces[:half]); err != nil {
+			return err
+		}
+		return d.send(ctx, traces[half:])
+	case no != nil:
+		d.refusals = append(d.refusals, no)
+		d.sent -= no.spans
+	case err != nil:
+		return err
+	}
+	d.sent += len(spans)
+	if d.run.Sent != nil {
+		for _, t := range traces {
+			d.run.Sent[t.id] = map[int]float64{}
+		}
+	}
+	return nil
+}
+
+// refused says what was refused, in one line; nil: nothing.
+func (d *delivery) refused() error {
+	switch n := len(d.refusals); n {
+	case 0:
+		return nil
+	case 1:
+		return d.refusals[0]
+	default:
+		return fmt.Errorf("%w (and %d requests more)", d.refusals[0], n-1)
+	}
 }
 
 // traceOf are the spans of a trajectory. Turns that it shares with the branch that it forks off are in that one's trace.

@@ -222,6 +222,114 @@ func TestSpansAreSentOnce(t *testing.T) {
 	require.Zero(t, sent3)
 }
 
+// What a collector refuses for good is told and not sent again, and keeps nothing behind it back: a part of a request, or a trajectory that is too large.
+func TestARefusalKeepsNothingBack(t *testing.T) {
+	t.Setenv(otlpContent, "true")
+	large := strings.Repeat("x", 300_000)
+	for name, c := range map[string]struct {
+		refuse func(w http.ResponseWriter, spans, first int) // a request with so many spans, so many of them of the first trajectory
+		want   string
+	}{
+		"a part": {func(w http.ResponseWriter, _, first int) {
+			if first > 0 {
+				_, _ = w.Write(partialSuccess(uint64(first), "quota"))
+			}
+		}, "the collector refused 5 of 22 spans: quota"},
+		"too large": {func(w http.ResponseWriter, spans, first int) {
+			if first > 0 || spans > 10 {
+				w.Header().Set("Refused", "1")
+				w.WriteHeader(http.StatusRequestEntityTooLarge)
+			}
+		}, "as too large (413); raise its limit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := traced(10, large)
+			r.Sent = Sent{}
+			var first []byte
+			require.NoError(t, r.Trajectories(t.Context(), func(record store.Record) error {
+				if first == nil {
+					first = traceOf(record, r, false)[0].TraceId
+				}
+				return nil
+			}))
+			arrived := map[string]int{} // spans by trace, without those that were refused
+			requests := 0
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				requests++
+				body, _ := io.ReadAll(q.Body)
+				var in tracev1.TracesData
+				if proto.Unmarshal(body, &in) != nil {
+					w.WriteHeader(http.StatusBadRequest)
+					return
+				}
+				spans := in.ResourceSpans[0].ScopeSpans[0].Spans
+				of := 0
+				for _, s := range spans {
+					if string(s.TraceId) == string(first) {
+						of++
+					}
+				}
+				if c.refuse(w, len(spans), of); w.Header().Get("Refused") != "" {
+					return
+				}
+				for _, s := range spans {
+					if string(s.TraceId) != string(first) {
+						arrived[string(s.TraceId)]++
+					}
+				}
+			}))
+			defer server.Close()
+			sent, err := sendOTLP(t.Context(), server.URL, r)
+			require.ErrorContains(t, err, c.want)
+			require.Equal(t, 9*5-3, sent)
+			require.Len(t, arrived, 9)
+			for _, n := range arrived {
+				require.LessOrEqual(t, n, 5, "each once")
+			}
+			before := requests
+			sent, err = sendOTLP(t.Context(), server.URL, r)
+			require.NoError(t, err)
+			require.Zero(t, sent)
+			require.Equal(t, before, requests)
+		})
+	}
+}
+
+// Refusals of many requests are told in one line.
+func TestRefusalsAreToldInALine(t *testing.T) {
+	t.Setenv(otlpContent, "true")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(partialSuccess(1, "quota")) }))
+	defer server.Close()
+	sent, err := sendOTLP(t.Context(), server.URL, traced(10, strings.Repeat("x", 300_000)))
+	require.EqualError(t, err, "the collector refused 1 of 22 spans: quota (and 2 requests more)")
+	require.Equal(t, 10*5-3-3, sent)
+}
+
+// A collector that cannot take a request now is not sent the same one again at once.
+func TestAFailedRequestIsSentOnce(t *testing.T) {
+	c := &receiver{answer: func(_ int, w http.ResponseWriter) {
+		w.Header().Set("Refused", "1")
+		w.WriteHeader(http.StatusBadRequest)
+	}}
+	server := httptest.NewServer(c)
+	defer server.Close()
+	r := traced(5, strings.Repeat("x", 300_000))
+	t.Setenv(otlpContent, "true")
+	sent, err := sendOTLP(t.Context(), server.URL, r)
+	require.ErrorContains(t, err, "400 Bad Request")
+	require.Zero(t, sent)
+	require.Equal(t, 1, c.requests)
+}
+
+// partialSuccess is the answer of a collector that refused some spans.
+func partialSuccess(refused uint64, why string) []byte {
+	partial := protowire.AppendTag(nil, 1, protowire.VarintType)
+	partial = protowire.AppendVarint(partial, refused)
+	partial = protowire.AppendTag(partial, 2, protowire.BytesType)
+	partial = protowire.AppendString(partial, why)
+	return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), partial)
+}
+
 // A collector that is busy is asked again; what it refuses is told.
 func TestCollectorsThatRefuse(t *testing.T) {
 	busy := &receiver{answer: func(request int, w http.ResponseWriter) {
@@ -238,11 +346,7 @@ func TestCollectorsThatRefuse(t *testing.T) {
 	require.Equal(t, 5, sent)
 	require.Equal(t, 2, busy.requests)
 
-	partial := protowire.AppendTag(nil, 1, protowire.VarintType)
-	partial = protowire.AppendVarint(partial, 2)
-	partial = protowire.AppendTag(partial, 2, protowire.BytesType)
-	partial = protowire.AppendString(partial, "quota")
-	answer := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), partial)
+	answer := partialSuccess(2, "quota")
 	picky := httptest.NewServer(&receiver{answer: func(_ int, w http.ResponseWriter) { _, _ = w.Write(answer) }})
 	defer picky.Close()
 	_, err = sendOTLP(t.Context(), picky.URL, traced(1, ""))
