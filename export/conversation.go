@@ -30,7 +30,8 @@ type call struct {
 }
 
 // conversation is a trajectory in messages: its task, what the policy said, and what tools and environments answered, which stands with the calls. What
-// the policy said is its text as it was sampled, with the calls and thoughts as the model writes them.
+// the policy said is its text as it was sampled, with the calls and thoughts as the model writes them. The task is its prompt, or what an agent of another
+// program made of it.
 func conversation(r store.Record) (out []line) {
 	add := func(messages []trajectory.Message, again bool) {
 		for _, m := range messages {
@@ -41,15 +42,13 @@ func conversation(r store.Record) (out []line) {
 			out = append(out, l)
 		}
 	}
-	add(r.Task.Prompt, false)
-	for k := range r.Trajectory.Turns {
-		t := &r.Trajectory.Turns[k]
-		if t.Incoming != nil {
-			var messages []trajectory.Message
-			if json.Unmarshal(t.Incoming.Messages, &messages) == nil {
-				add(messages, t.Incoming.Whole && k > 0)
-			}
-		}
+	turns := r.Trajectory.Turns
+	if len(turns) == 0 || !whole(turns[0].Incoming) {
+		add(r.Task.Prompt, false)
+	}
+	for k := range turns {
+		t := &turns[k]
+		add(incoming(t.Incoming), k > 0 && t.Incoming != nil && t.Incoming.Whole)
 		l := line{Role: "assistant", Text: t.Completion, Turn: t}
 		for i, done := range t.Results {
 			l.Calls = append(l.Calls, call{
@@ -60,6 +59,17 @@ func conversation(r store.Record) (out []line) {
 	}
 	return out
 }
+
+// incoming are the messages that an agent of another program sent with a call; nil: it sent none, or they cannot be read.
+func incoming(in *trajectory.Incoming) (messages []trajectory.Message) {
+	if in == nil || json.Unmarshal(in.Messages, &messages) != nil {
+		return nil
+	}
+	return messages
+}
+
+// whole tells whether a call's messages are all that the policy read.
+func whole(in *trajectory.Incoming) bool { return in != nil && in.Whole && len(incoming(in)) > 0 }
 
 // plain is the text of a message. An image is told by a word: a data URL would be most of the file.
 func plain(parts []trajectory.Part) string {

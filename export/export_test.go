@@ -132,6 +132,40 @@ func TestInspectReadsEveryRole(t *testing.T) {
 	require.Equal(t, 1, log.Results.Completed)
 }
 
+// The first call of an agent of another program holds the whole conversation: the task's prompt, which the agent put as it likes, does not stand
+// before it a second time.
+func TestAConversationHasItsPromptOnce(t *testing.T) {
+	prompt := []trajectory.Message{trajectory.Text("user", "2 + 2?")}
+	asked := func(whole bool, messages ...trajectory.Message) *trajectory.Incoming {
+		raw, err := json.Marshal(messages)
+		require.NoError(t, err)
+		return &trajectory.Incoming{Whole: whole, Messages: raw}
+	}
+	system, user := trajectory.Text("system", "Be short."), trajectory.Text("user", "What is 2 + 2?")
+	for name, c := range map[string]struct {
+		turns []trajectory.Turn
+		want  []string
+	}{
+		"nothing sampled": {nil, []string{"user: 2 + 2?"}},
+		"own agent":       {[]trajectory.Turn{{Completion: "4"}}, []string{"user: 2 + 2?", "agent: 4"}},
+		"other program":   {[]trajectory.Turn{{Completion: "4", Incoming: asked(true, system, user)}}, []string{"system: Be short.", "user: What is 2 + 2?", "agent: 4"}},
+		"two calls": {
+			[]trajectory.Turn{{Completion: "4", Incoming: asked(true, system, user)}, {Completion: "yes", Incoming: asked(false, trajectory.Text("user", "Sure?"))}},
+			[]string{"system: Be short.", "user: What is 2 + 2?", "agent: 4", "user: Sure?", "agent: yes"},
+		},
+		"completion of a text": {[]trajectory.Turn{{Completion: "4", Incoming: asked(true)}}, []string{"user: 2 + 2?", "agent: 4"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			record := store.Record{Task: trajectory.Task{Prompt: prompt}, Trajectory: &trajectory.Trajectory{ID: "a", Turns: c.turns}}
+			var steps []string
+			for _, s := range atifOf(record, sample()).Steps {
+				steps = append(steps, s.Source+": "+string(s.Message))
+			}
+			require.Equal(t, c.want, steps)
+		})
+	}
+}
+
 func TestLookup(t *testing.T) {
 	for _, f := range Formats() {
 		found, err := Lookup(f.Name)
