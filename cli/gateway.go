@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -46,14 +47,16 @@ func (c gatewayCommand) serve(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	key := x.String("api-key")
+	listen, key := x.String("listen"), x.String("api-key")
+	if _, _, err := net.SplitHostPort(listen); err != nil {
+		return usagef("--listen is %q; it must be HOST:PORT, such as 127.0.0.1:8100", listen)
+	}
 	if key == "" {
 		var b [16]byte
 		_, _ = rand.Read(b[:]) // never fails
 		key = "ak-" + hex.EncodeToString(b[:])
 	}
-	sets := append(x.StringSlice("set"), "agent.kind=external", "agent.online=true", "agent.key="+key, "agent.listen="+x.String("listen"))
-	j, err := c.job(path, sets)
+	j, err := c.job(path, x.StringSlice("set"), key, listen)
 	if err != nil {
 		return withoutLines(err)
 	}
@@ -74,9 +77,19 @@ func (c gatewayCommand) serve(x *cli.Context) error {
 		}))
 }
 
-// job is that of a file, or one that serves a model.
-func (c gatewayCommand) job(path string, sets []string) (*job.Job, error) {
-	o := job.Options{Set: sets, Agents: c.registries.Agents}
+// job is that of a file, or one that serves a model, with the key and the address of the flags.
+func (c gatewayCommand) job(path string, sets []string, key, listen string) (*job.Job, error) {
+	flags := map[string]string{"--api-key": key, "--listen": listen}
+	o := job.Options{
+		Set: append(sets, "agent.kind=external", "agent.online=true", "agent.key=${--api-key}", "agent.listen=${--listen}"),
+		Env: func(name string) (string, bool) { // the value of a ${NAME} is taken letter by letter, that of --set is YAML
+			if value, ok := flags[name]; ok {
+				return value, true
+			}
+			return os.LookupEnv(name)
+		},
+		Agents: c.registries.Agents,
+	}
 	if ext := filepath.Ext(path); ext == ".yaml" || ext == ".yml" {
 		return job.LoadWith(path, o)
 	}

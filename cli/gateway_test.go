@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The key and the address of a gateway are what the flags say, letter by letter, whatever they would be as YAML or as a job file's text.
+func TestTheFlagsOfAGatewayAreTakenLiterally(t *testing.T) {
+	t.Setenv("HOME_OF_KEYS", "expanded")
+	path := filepath.Join(t.TempDir(), "job.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("version: 1\nname: x\nmodel: {path: m}\nrewards: [posted]\ndata: {train: t.jsonl}\n"), 0o600))
+	c := gatewayCommand{&env{}}
+	for _, key := range []string{"ak-1", "20261105", "team #1", "#x", "${HOME_OF_KEYS}", "${HOME_OF_NOTHING}", "a: b", "[x]", "'quoted", `"quoted"`, `back\slash`, "null", "true", "2026-11-05", " x ", "*a", "!t", "é€", "x\ny", "a=b"} {
+		for _, listen := range []string{"127.0.0.1:8100", "[::1]:8100", ":0"} {
+			for _, of := range []string{path, "some/model"} {
+				j, err := c.job(of, []string{"agent.key=other", "rollout.timeout=100"}, key, listen)
+				require.NoError(t, err, "%q at %s", key, listen)
+				require.Equal(t, key, j.Agent.Key)
+				require.Equal(t, listen, j.Agent.Listen)
+				require.Equal(t, 100.0, j.Rollout.Timeout)
+			}
+		}
+	}
+	j, err := c.job(path, []string{"name=${HOME_OF_KEYS}", "rollout.timeout=100"}, "k", ":0")
+	require.NoError(t, err)
+	require.Equal(t, "expanded", j.Name, "other settings read the environment")
+}
+
+// An address that is none is refused by the name of its flag.
+func TestTheAddressOfAGateway(t *testing.T) {
+	_, _, err := command(t, "gateway", "some/model", "--listen", "here")
+	var wrong *UsageError
+	require.ErrorAs(t, err, &wrong)
+	require.EqualError(t, err, `--listen is "here"; it must be HOST:PORT, such as 127.0.0.1:8100`)
+}
