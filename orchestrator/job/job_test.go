@@ -249,6 +249,37 @@ trainer: {steps: "${STEPS}", learning_rate: "${NONE}"}
 	require.Contains(t, string(out), "steps: ${STEPS}")
 }
 
+// The gateway's key and passwords of addresses are in no copy of the job, which reads back, and whose own copy is the same.
+func TestTheCopyHasNeitherTheGatewaysKeyNorPasswords(t *testing.T) {
+	const data = "version: 1\nname: x\nmodel: {path: m}\ndata: {train: t.jsonl}\nrewards: [{name: json, key: shown}]\n"
+	env := job.Options{Env: func(name string) (string, bool) { return "hunter3", name == "NAME" }}
+	for text, want := range map[string]string{
+		"agent: {kind: external, online: true, key: hunter2}\nrollout: {timeout: 9}":          "key: (secret)",
+		`report: [{mlflow: "http://me:hunter2@host/x"}]`:                                      "mlflow: http://me:(secret)@host/x",
+		`report: [csv, {otlp: "https://me:hun@ter2@host:4318"}]`:                              "otlp: https://me:(secret)@host:4318",
+		`report: [{mlflow: "http://me:hunter2@${NAME}/x"}]`:                                   "mlflow: http://me:(secret)@${NAME}/x",
+		`report: [{mlflow: "http://me:${NAME}@host"}]`:                                        "mlflow: http://me:${NAME}@host",
+		`report: [{mlflow: "http://:hunter2@host"}]`:                                          "mlflow: http://:(secret)@host",
+		`report: [{mlflow: "http://me@host:5000/a:b@c"}]`:                                     "mlflow: http://me@host:5000/a:b@c",
+		`engine: {kind: vllm, urls: ["http://me:hunter2@host:8000"]}`:                         "- http://me:(secret)@host:8000",
+		`agent: {tools: [{http: {url: "https://me:hunter2@host/", name: x}}]}`:                "url: https://me:(secret)@host/",
+		`agent: {tools: [{mcp: {command: [s], env: {DB: "postgres://me:hunter2@host/db"}}}]}`: "DB: postgres://me:(secret)@host/db",
+	} {
+		j, err := parse(data+text+"\n", env)
+		require.NoError(t, err, text)
+		out := string(j.Source())
+		require.NotContains(t, out, "hun", text)
+		require.Contains(t, out, want)
+		require.Contains(t, out, "key: shown", "the key of a reward is no secret")
+		again, err := parse(out, env)
+		require.NoError(t, err, out)
+		require.Equal(t, out, string(again.Source()), "so that a run that goes on finds nothing changed")
+	}
+	j, err := parse(data+"report: [{mlflow: \"http://me:hunter2@host\"}]\n", env)
+	require.NoError(t, err)
+	require.Equal(t, "http://me:hunter2@host", j.Report[0].URL, "the run itself has it")
+}
+
 func TestEffectiveReadsBackAsTheSameJob(t *testing.T) {
 	c, err := parse(good+"algorithm: {advantage: dr_grpo, clip_low: 0.1}\nagent: {system: 'yes', tools: ['1']}\n", job.Options{})
 	require.NoError(t, err)

@@ -21,7 +21,8 @@ type scalars struct {
 	secrets map[string]string // by path: what the copy of the job shows instead
 }
 
-// expand replaces ${NAME} by the environment. The path of the value is then a secret: the run's copy keeps ${NAME}.
+// expand replaces ${NAME} by the environment. The path of the value is then a secret: the run's copy keeps ${NAME}. Of a value that the file holds
+// literally the copy hides what is a key or a password.
 func (r *scalars) expand(n *yaml.Node, path string) (value string, expanded bool) {
 	value = envPattern.ReplaceAllStringFunc(n.Value, func(m string) string {
 		expanded = true
@@ -32,18 +33,32 @@ func (r *scalars) expand(n *yaml.Node, path string) (value string, expanded bool
 		}
 		return v
 	})
-	last := path[strings.LastIndexByte(path, '.')+1:]
+	shown := withoutPassword(n.Value)
 	switch {
-	case expanded:
-		r.secrets[path] = n.Value
-	case isSecret(last) && n.Value != "":
+	case !expanded && isSecret(path) && n.Value != "":
 		r.secrets[path] = "(secret)"
+	case expanded || shown != n.Value:
+		r.secrets[path] = shown
 	}
 	return value, expanded
 }
 
-func isSecret(key string) bool {
-	key = strings.ToLower(key)
+var addressed = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*://[^/?#:@\s]*:)([^/?#\s]+)(@\S*)$`) // with a user and a password
+
+// withoutPassword is a text with (secret) for the password of the address that it is, unless that comes from the environment.
+func withoutPassword(text string) string {
+	m := addressed.FindStringSubmatch(text)
+	if m == nil || envPattern.ReplaceAllString(m[2], "") == "" {
+		return text
+	}
+	return m[1] + "(secret)" + m[3]
+}
+
+func isSecret(path string) bool {
+	if path == "agent.key" { // other keys of that name are fields and columns
+		return true
+	}
+	key := strings.ToLower(path[strings.LastIndexByte(path, '.')+1:])
 	for _, s := range []string{"_key", "-key", "token", "password", "secret", "authorization", "cookie"} { // names of headers too
 		if strings.HasSuffix(key, s) {
 			return true

@@ -1,6 +1,7 @@
 package runfolder
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -92,4 +93,30 @@ trainer: {steps: 50, learning_rate: 1.0e-3, clip_grad: 1.0}
 output: runs/tiny
 `), 0o600))
 	require.Equal(t, []string{"the run goes on with another setting: trainer.steps: 50 → 60", "the job of before stays as " + filepath.Join(dir, "job.3.yaml")}, write(first))
+}
+
+// A run that goes on finds no other settings where the folder's copy hides a key or a password, and hides those that an older program's showed.
+func TestAJobWithSecretsGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, JobFile)
+	j, err := job.Parse("/jobs/job.yaml", []byte(`version: 1
+name: x
+model: {path: m}
+agent: {kind: external, online: true, key: hunter2}
+rewards: [posted]
+data: {train: t.jsonl}
+rollout: {timeout: 9}
+report: [{mlflow: "http://me:hunter2@host"}]
+`), job.Options{})
+	require.NoError(t, err)
+	shown := bytes.ReplaceAll(bytes.Replace(j.Source(), []byte("key: (secret)"), []byte("key: hunter2"), 1), []byte("me:(secret)@"), []byte("me:hunter2@"))
+	require.Equal(t, 2, bytes.Count(shown, []byte("hunter2")))
+	require.NoError(t, os.WriteFile(path, shown, 0o600))
+	for range 2 {
+		require.NoError(t, New(dir, true).writeJob(j, func(note string) { require.Fail(t, note) }))
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, string(j.Source()), string(text))
+		require.NotContains(t, string(text), "hunter2")
+	}
 }
