@@ -120,6 +120,37 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, 0.5, s.Last["reward/mean"])
 }
 
+// The failures of the present step are told however many trajectories the last one has, and a count that is not of all says so.
+func TestFailuresOfLargeSteps(t *testing.T) {
+	sampled := func(step, n int) (out []overviewtest.Sampled) {
+		for i := range n {
+			out = append(out, overviewtest.Sampled{Step: step, Group: i / 8, Index: i % 8, Stop: trajectory.StopAnswer})
+		}
+		return out
+	}
+	failed := overviewtest.Sampled{Step: 1, Stop: trajectory.StopError, Err: "the world has ended"}
+	for name, c := range map[string]struct {
+		last int
+		want []string
+	}{
+		"all are counted": {512, []string{"failed 1/513  environment: the world has ended"}},
+		"some are":        {513, []string{"failed 1/513  environment: the world has ended", "counted are the first 512 trajectories of step 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "r")
+			overviewtest.Run{Steps: overviewtest.Steps(0.25), Train: append(sampled(0, c.last), failed)}.Write(t, dir)
+			s, err := overview.ReadStatus(t.Context(), dir, time.Now())
+			require.NoError(t, err)
+			require.Equal(t, c.want, s.Failures)
+		})
+	}
+	dir := filepath.Join(t.TempDir(), "r")
+	overviewtest.Run{Steps: overviewtest.Steps(0.25), Train: sampled(0, 513)}.Write(t, dir)
+	s, err := overview.ReadStatus(t.Context(), dir, time.Now())
+	require.NoError(t, err)
+	require.Empty(t, s.Failures, "nothing failed")
+}
+
 // Two runs are held against each other: settings, curves where both have a step, and each held-out task against itself.
 func TestCompare(t *testing.T) {
 	root := t.TempDir()

@@ -37,7 +37,7 @@ type Status struct {
 
 const (
 	recent = 10  // steps that say how long one takes
-	mostOf = 512 // trajectories that are read for the causes of failures
+	mostOf = 512 // trajectories of a step that are read for the causes of failures
 )
 
 // ReadStatus reads how the run in a folder stands.
@@ -110,9 +110,10 @@ func failures(ctx context.Context, dir string, done int) (lines []string, err er
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	byGroup := map[store.GroupRef]*trajectory.Group{}
-	read := 0
+	var cut []string
 	enough := errors.New("enough")
 	for step := max(0, done-1); step <= done; step++ {
+		read := 0
 		err := db.Select(ctx, store.Selection{Phase: store.Train, Step: &step}, func(r store.Record) error {
 			if read++; read > mostOf {
 				return enough
@@ -124,7 +125,10 @@ func failures(ctx context.Context, dir string, done int) (lines []string, err er
 			byGroup[ref].Trajectories = append(byGroup[ref].Trajectories, r.Trajectory)
 			return nil
 		})
-		if err != nil && !errors.Is(err, enough) {
+		switch {
+		case errors.Is(err, enough):
+			cut = append(cut, fmt.Sprintf("counted are the first %d trajectories of step %d", mostOf, step+1))
+		case err != nil:
 			return nil, err
 		}
 	}
@@ -132,5 +136,8 @@ func failures(ctx context.Context, dir string, done int) (lines []string, err er
 	for _, ref := range slices.SortedFunc(maps.Keys(byGroup), store.GroupRef.Compare) {
 		groups = append(groups, *byGroup[ref])
 	}
-	return report.FailureLines(groups), nil
+	if lines = report.FailureLines(groups); len(lines) > 0 {
+		lines = append(lines, cut...)
+	}
+	return lines, nil
 }
