@@ -67,6 +67,8 @@ func checkServe(x *cli.Context, parsers []string) error {
 		return usagef("--max-queue is %d; it must be at least 1", x.Int("max-queue"))
 	case x.Int("max-logprobs") < 1:
 		return usagef("--max-logprobs is %d; it must be at least 1", x.Int("max-logprobs"))
+	case x.IsSet("kv-cache-memory-bytes") && x.Int64("kv-cache-memory-bytes") < 1:
+		return usagef("--kv-cache-memory-bytes is %d; it must be at least 1", x.Int64("kv-cache-memory-bytes"))
 	case x.Int("shutdown-timeout") < 0:
 		return usagef("--shutdown-timeout is %d; it must be at least 0", x.Int("shutdown-timeout"))
 	}
@@ -117,7 +119,11 @@ func (c serveCommand) serve(x *cli.Context) error {
 	}
 	o := local.Options{MaxModelLen: length, MaxSequences: x.Int("max-num-seqs"), Decoder: p.Tokenizer, BFloat16: half}
 	if n := x.Int64("kv-cache-memory-bytes"); n > 0 {
-		o.CacheTokens = int(n / cgo.CacheConfig{BFloat16: o.BFloat16}.TokenBytes(p.Config.NumLayers, p.Config.NumKVHeads, p.Config.HeadDim, p.Device() != "cpu"))
+		token := cgo.CacheConfig{BFloat16: half}.TokenBytes(p.Config.NumLayers, p.Config.NumKVHeads, p.Config.HeadDim, p.Device() != "cpu")
+		if n < token {
+			return usagef("--kv-cache-memory-bytes is %d; one token takes %d, and the cache must hold a sequence of %d tokens", n, token, length)
+		}
+		o.CacheTokens = int(n / token)
 	}
 	engine, err := local.New(p.Model, o)
 	if err != nil {

@@ -131,6 +131,8 @@ func TestServeFlags(t *testing.T) {
 		{"--max-num-seqs is 0", []string{"m", "--max-num-seqs", "0"}},
 		{"--max-queue is 0", []string{"m", "--max-queue", "0"}},
 		{"--max-logprobs is 0", []string{"m", "--max-logprobs", "0"}},
+		{"--kv-cache-memory-bytes is -1; it must be at least 1", []string{"m", "--kv-cache-memory-bytes", "-1"}},
+		{"--kv-cache-memory-bytes is 0; it must be at least 1", []string{"m", "--kv-cache-memory-bytes", "0"}},
 		{"--shutdown-timeout is -1", []string{"m", "--shutdown-timeout", "-1"}},
 	} {
 		status, _, errs := command("", append([]string{"serve"}, c.args...)...)

@@ -154,6 +154,11 @@ func TestServeCountsTheBlocksOfItsMemory(t *testing.T) {
 		}
 		_, stop := startServe(t, model, flags(64*token, 64)...)
 		require.Empty(t, stop(), dtype)
+		for _, memory := range []int{8, token - 1} {
+			status, _, errs := command("", append([]string{"serve", model, "--port", "0"}, flags(memory, 64)...)...)
+			require.Equal(t, 2, status, errs)
+			require.Contains(t, errs, fmt.Sprintf("--kv-cache-memory-bytes is %d; one token takes %d", memory, token), dtype)
+		}
 		for _, c := range []struct{ memory, length, tokens int }{{64*token - 1, 64, 63}, {64 * token, 65, 64}, {80*token - 1, 65, 79}} {
 			status, _, errs := command("", append([]string{"serve", model, "--port", "0"}, flags(c.memory, c.length)...)...)
 			require.Equal(t, 1, status, errs)
