@@ -10,12 +10,14 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
+	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -145,6 +147,61 @@ func TestATrajectoryOfSeveralSamplesIsSampledAgain(t *testing.T) {
 	replay.Recovered = func(string) (*trajectory.Trajectory, bool) { return want, false }
 	got := replay.Sample(t.Context(), place)
 	require.Equal(t, rollouttest.Timeless(want), rollouttest.Timeless(got))
+}
+
+// sideBySide is a trajectory whose agent made each of its calls before it had read a reply: the versions are those of the tokens of each, in the order
+// in which they ended.
+func sideBySide(t *testing.T, calls ...[]int32) *trajectory.Trajectory {
+	tr := &trajectory.Trajectory{ID: rollout.Place{Phase: "train"}.ID(), StopReason: trajectory.StopNoAction}
+	for k, versions := range calls {
+		s := &trajectory.Sample{}
+		s.AppendObservation([]int32{1, 3, int32(k)})
+		turn := trajectory.Turn{Sample: k, CompletionStart: s.Len(), Seed: uint64(k), Incoming: &trajectory.Incoming{Dialect: "chat", After: -1}}
+		e, n := &counted{}, 0
+		e.between = func() { e.version, n = versions[n], n+1 }
+		c, err := e.Generate(t.Context(), engines.Request{Prompt: s.TokenIDs, Seed: turn.Seed, Sampling: engines.Sampling{MaxTokens: len(versions)}})
+		require.NoError(t, err)
+		require.Equal(t, versions, c.Versions)
+		require.NoError(t, s.AppendResponse(c.TokenIDs, c.Logprobs, c.Versions))
+		turn.CompletionEnd, turn.ObservationEnd, turn.FinishReason = s.Len(), s.Len(), c.FinishReason
+		tr.Samples, tr.Turns = append(tr.Samples, s), append(tr.Turns, turn)
+	}
+	return tr
+}
+
+// An update may fall among calls that an agent makes side by side: one that ended later may have tokens of older weights than one that ended earlier.
+func TestCallsSideBySideAreSampledAgain(t *testing.T) {
+	for name, calls := range map[string][][]int32{
+		"the update falls within both": {{1, 1, 2}, {1, 2, 2}},
+		"the later one began before":   {{2, 2}, {1, 1, 2}},
+		"they end in no order":         {{2, 3}, {1, 3}, {2, 2}, {1, 1}, {3, 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := sideBySide(t, calls...)
+			e := NewEngine(&counted{version: 1}, 1)
+			e.begun = func(int32) {}
+			r := rollouttest.New(t, nil)
+			r.Engine, r.External, r.Replay = e, &rollout.External{}, true
+			r.Recovered = func(id string) (*trajectory.Trajectory, bool) { return e.recorded(id), false }
+			p := &Replay{sampler: r, engine: e, begin: map[int32][]place{}, results: map[string]*result{}}
+			at := rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}
+			require.NoError(t, p.add(store.Batch{Version: 3}, trajectory.Group{}, want, at))
+			require.Len(t, p.begin[1], 1, "it begins with its oldest weights")
+			e.Expect(want)
+
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			updated := make(chan error, 1)
+			go func() {
+				updated <- errors.Join(e.Update(ctx, engines.Weights{Version: 2}), e.Update(ctx, engines.Weights{Version: 3}))
+			}()
+			got := r.Sample(ctx, at)
+			require.Empty(t, got.Err)
+			require.NoError(t, <-updated)
+			require.Equal(t, want.Samples, got.Samples)
+			require.Equal(t, rollouttest.Timeless(&trajectory.Trajectory{Turns: want.Turns}), rollouttest.Timeless(&trajectory.Trajectory{Turns: got.Turns}))
+		})
+	}
 }
 
 func TestTheFirstDifferenceIsNamed(t *testing.T) {

@@ -117,18 +117,20 @@ func (p *Replay) add(b store.Batch, g trajectory.Group, tr *trajectory.Trajector
 	if task, ok := p.tasks[g.Task.ID]; ok {
 		at.Task = task
 	}
-	first := int32(-1)
+	first := int32(-1) // the oldest version of a token; calls of an agent that is a program of its own end in any order
 	for _, s := range tr.Samples {
 		for i, on := range s.ResponseMask {
 			if !on {
 				continue
 			}
+			v := s.PolicyVersion[i]
 			if first < 0 {
-				first = s.PolicyVersion[i]
+				first = v
 			}
-			if v := s.PolicyVersion[i]; v < first || v > b.Version {
+			if v > b.Version || v < first && p.sampler.External == nil {
 				return fmt.Errorf("orchestrator: replay: trajectory %s: token %d is of policy version %d, which cannot be: its first is of %d, and it is trained at %d", tr.ID, i, v, first, b.Version)
 			}
+			first = min(first, v)
 		}
 	}
 	if tr.Err != "" || first < 0 {

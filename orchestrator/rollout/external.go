@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/agentfly/agentfly/engines"
@@ -164,53 +165,113 @@ func (x *External) answered(t *trajectory.Trajectory, answer string) {
 // resample samples the recorded calls of a trajectory once more, and of those that others sampled, or begun, what is its own. What the agent made of them is
 // taken as it was recorded.
 func (r *Sampler) resample(ctx context.Context, p Place, t, recovered *trajectory.Trajectory) error {
+	again, err := r.completionsAgain(ctx, p, t.ID, recovered)
+	if err != nil {
+		return err
+	}
 	for _, s := range recovered.Samples {
 		t.Samples = append(t.Samples, &trajectory.Sample{Role: s.Role})
 	}
 	t.StopReason = recovered.StopReason
-	for i, was := range recovered.Turns {
-		of, s := recovered.Samples[was.Sample], t.Samples[was.Sample]
-		if was.CompletionStart < s.Len() {
+	for i, turn := range recovered.Turns {
+		of, s := recovered.Samples[turn.Sample], t.Samples[turn.Sample]
+		if turn.CompletionStart < s.Len() {
 			return &failure{trajectory.OriginRender, fmt.Errorf("orchestrator: %s turn %d: its tokens are not in order", p.ID(), i)}
 		}
-		s.AppendObservation(of.TokenIDs[s.Len():was.CompletionStart])
-		if foreign(was, t.ID) {
-			if err := appendRecorded(p, s, of, was, i); err != nil {
+		s.AppendObservation(of.TokenIDs[s.Len():turn.CompletionStart])
+		if foreign(turn, t.ID) {
+			if err := appendRecorded(p, s, of, turn, i); err != nil {
 				return err
 			}
-			t.Turns = append(t.Turns, was)
+			t.Turns = append(t.Turns, turn)
 			continue
 		}
-		begun := beginningOf(recovered, i, was.BegunTokens())
-		sampling := r.Sampling
-		if was.Incoming != nil {
-			sampling.Stop = slices.Concat(sampling.Stop, was.Incoming.Stop)
-		}
-		sampling.MaxTokens = was.CompletionEnd - was.CompletionStart
-		if was.FinishReason == trajectory.FinishStop {
-			sampling.MaxTokens = min(r.Sampling.MaxTokens, r.MaxTotal-s.Len())
-		}
-		sampling.MaxTokens = max(1, sampling.MaxTokens-len(begun.IDs))
-		began := time.Now()
-		own, cancel := context.WithTimeout(ctx, r.Timeout)
-		c, err := r.Engine.Generate(own, engines.Request{
-			ID: p.ID() + "-" + strconv.Itoa(i), Session: r.RunName + "/" + p.root(), Prompt: slices.Concat(s.TokenIDs, begun.IDs), Sampling: sampling, Seed: was.Seed,
-		})
-		cancel()
-		if err == nil {
-			whole := begun.Before(c)
-			err = s.AppendResponse(whole.TokenIDs, whole.Logprobs, whole.Versions)
-		}
-		if err != nil {
+		c := again[i]
+		if err := s.AppendResponse(c.TokenIDs, c.Logprobs, c.Versions); err != nil {
 			return &failure{trajectory.OriginEngine, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), i, err)}
 		}
-		turn := was
-		turn.CompletionEnd, turn.ObservationEnd, turn.EngineSeconds = s.Len(), s.Len(), time.Since(began).Seconds()
+		end := turn.CompletionEnd
+		turn.CompletionEnd, turn.ObservationEnd, turn.EngineSeconds = s.Len(), s.Len(), c.seconds
 		turn.FinishReason, turn.CachedTokens = c.FinishReason, c.CachedTokens
 		t.Turns = append(t.Turns, turn)
-		if s.Len() != was.CompletionEnd || !slices.Equal(s.TokenIDs, of.TokenIDs[:s.Len()]) {
+		if s.Len() != end || !slices.Equal(s.TokenIDs, of.TokenIDs[:s.Len()]) {
 			return nil // the difference is found by who compares; what follows was asked for with other ids
 		}
 	}
 	return nil
+}
+
+// timed is a completion, and how long the engine took.
+type timed struct {
+	engines.Completion
+	seconds float64
+}
+
+// completionsAgain samples the completions of the turns of a recorded trajectory that are its own, whose prompts are all in the record. They are by turn.
+func (r *Sampler) completionsAgain(ctx context.Context, p Place, id string, recovered *trajectory.Trajectory) ([]timed, error) {
+	again := make([]timed, len(recovered.Turns))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var all sync.WaitGroup
+	var once sync.Once
+	var failed error
+	for _, chain := range chainsOf(recovered, id) {
+		all.Go(func() {
+			for _, turn := range chain {
+				start := time.Now()
+				c, err := r.completionAgain(ctx, p, recovered, turn)
+				if err != nil {
+					once.Do(func() {
+						failed = &failure{trajectory.OriginEngine, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+						cancel()
+					})
+					return
+				}
+				again[turn] = timed{c, time.Since(start).Seconds()}
+			}
+		})
+	}
+	all.Wait()
+	return again, failed
+}
+
+// chainsOf are the turns that a recorded trajectory sampled itself, in chains of turns that can be sampled one after the other: the policy versions of their
+// tokens do not fall. Calls side by side end in any order, so that a turn may have tokens of older weights than one before it; those weights stay until
+// these tokens are sampled too, and the earlier turn may wait for the newer ones.
+func chainsOf(recovered *trajectory.Trajectory, id string) (chains [][]int) {
+	var newest []int32 // by chain: the version of its last token
+	for i, turn := range recovered.Turns {
+		if foreign(turn, id) {
+			continue
+		}
+		versions := recovered.Samples[turn.Sample].PolicyVersion[turn.CompletionStart+turn.BegunTokens() : turn.CompletionEnd]
+		k := slices.IndexFunc(newest, func(version int32) bool { return version <= versions[0] })
+		if k < 0 {
+			k = len(chains)
+			chains, newest = append(chains, nil), append(newest, 0)
+		}
+		chains[k], newest[k] = append(chains[k], i), versions[len(versions)-1]
+	}
+	return chains
+}
+
+// completionAgain samples the completion of a recorded turn once more, behind what others begun it with.
+func (r *Sampler) completionAgain(ctx context.Context, p Place, recovered *trajectory.Trajectory, turn int) (engines.Completion, error) {
+	was := recovered.Turns[turn]
+	begun := beginningOf(recovered, turn, was.BegunTokens())
+	sampling := r.Sampling
+	if was.Incoming != nil {
+		sampling.Stop = slices.Concat(sampling.Stop, was.Incoming.Stop)
+	}
+	sampling.MaxTokens = was.CompletionEnd - was.CompletionStart
+	if was.FinishReason == trajectory.FinishStop {
+		sampling.MaxTokens = min(r.Sampling.MaxTokens, r.MaxTotal-was.CompletionStart)
+	}
+	sampling.MaxTokens = max(1, sampling.MaxTokens-len(begun.IDs))
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	c, err := r.Engine.Generate(ctx, engines.Request{
+		ID: p.ID() + "-" + strconv.Itoa(turn), Session: r.RunName + "/" + p.root(), Prompt: slices.Concat(begun.Prompt.IDs, begun.IDs), Sampling: sampling, Seed: was.Seed,
+	})
+	return begun.Before(c), err
 }
