@@ -81,6 +81,39 @@ func TestSFTLearnsAndResumesBitForBit(t *testing.T) {
 	}
 }
 
+// A run that goes on with another batch learns the rest of its epochs in steps of that: none is left out, and no step is empty.
+func TestSFTGoesOnWithAnotherBatch(t *testing.T) {
+	needTorch(t)
+	for name, c := range map[string]struct {
+		batch string
+		rest  []float64 // conversations of each step from the fourth on
+	}{
+		"double": {"16", []float64{16, 8}},
+		"half":   {"4", []float64{4, 4, 4, 4, 4, 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := trainJob(t, "examples/tiny_sft.yaml", "--set", "sft.epochs=3", "--set", "checkpoint.every=3") // as if it had been stopped in the middle of the second
+			last := filepath.Join(dir, "checkpoints", "last")
+			require.NoError(t, os.RemoveAll(filepath.Join(dir, "checkpoints", "step-6")))
+			require.NoError(t, os.Remove(last))
+			require.NoError(t, os.Symlink("step-3", last))
+			status, out, errs := command("", "train", "--output", dir, "--resume", "examples/tiny_sft.yaml", "--set", "sft.epochs=3", "--set", "sft.batch="+c.batch)
+			require.Zero(t, status, "%s%s", out, errs)
+			steps := metricsOf(t, dir, "sft/loss")
+			var rest []float64
+			for _, m := range steps[3:] {
+				rest = append(rest, m["sft/conversations"].(float64))
+			}
+			require.Equal(t, c.rest, rest)
+			require.Equal(t, 3.0, steps[len(steps)-1]["sft/epoch"])
+			require.Less(t, steps[len(steps)-1]["update/learning_rate"], steps[len(steps)-2]["update/learning_rate"])
+			s := summaryOf(t, dir)
+			require.Equal(t, len(steps), s.Steps)
+			require.Positive(t, s.Loss["last"])
+		})
+	}
+}
+
 // A run's own trajectories are learned with the very ids and masks that the run sampled.
 func TestRejectionSampling(t *testing.T) {
 	needTorch(t)

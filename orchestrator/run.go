@@ -41,7 +41,6 @@ type run struct {
 
 // jobData is what a job's data files hold.
 type jobData struct {
-	job           *job.Job     // of supervised fine-tuning with the steps that its epochs make
 	learn         *data.SFT    // of supervised fine-tuning; nil otherwise
 	conversations int          // of learn, over the epochs
 	dealer        *data.Dealer // of tasks; nil in supervised fine-tuning
@@ -52,7 +51,7 @@ type jobData struct {
 // readData reads the data of a job that trains.
 func readData(j *job.Job, own data.Own) (m jobData, err error) {
 	if j.SFT != nil {
-		if m.job, m.learn, m.conversations, err = objective.ReadSFT(j); err != nil {
+		if m.learn, m.conversations, err = objective.ReadSFT(j); err != nil {
 			return m, err
 		}
 		m.files = []data.File{{Name: "train", Path: m.learn.Path, Hash: m.learn.Hash}}
@@ -62,7 +61,7 @@ func readData(j *job.Job, own data.Own) (m jobData, err error) {
 	if err != nil {
 		return m, err
 	}
-	return jobData{job: j, dealer: deal, held: eval, files: train.Files("train")}, nil
+	return jobData{dealer: deal, held: eval, files: train.Files("train")}, nil
 }
 
 // prepare reads and opens everything else that can be wrong before the first rollout. The session is equipped already.
@@ -71,7 +70,7 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	r.session.Job, r.dealer = m.job, m.dealer
+	r.dealer = m.dealer
 	if err := r.claim(); err != nil {
 		return err
 	}
@@ -82,13 +81,17 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	if err != nil {
 		return err
 	}
+	if j, err = objective.WithSteps(j, m.conversations, objective.At{Step: r.state.Step, Dealt: r.state.Dealt}); err != nil {
+		return err
+	}
+	r.session.Job = j
 	if err := r.open(ctx, from); err != nil {
 		return err
 	}
 	if r.objective, err = r.newObjective(ctx, m); err != nil {
 		return err
 	}
-	if err := r.folder.Open(m.job, r.session.Notes.Know); err != nil { // not earlier: a run that could not begin leaves none behind
+	if err := r.folder.Open(j, r.session.Notes.Know); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err
 	}
 	r.session.Logs.Open(filepath.Join(r.folder.Dir, "logs"))

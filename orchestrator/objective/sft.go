@@ -36,22 +36,35 @@ func NewSFT(j *job.Job, train, eval []*trajectory.Trajectory, total int) *SFT {
 	return &SFT{job: j, train: train, eval: eval, total: total}
 }
 
-// ReadSFT reads what a job of supervised fine-tuning learns from, before a model is opened. The job that it returns has the steps of the
-// job's epochs; total is the number of conversations of the whole run.
-func ReadSFT(j *job.Job) (_ *job.Job, m *data.SFT, total int, err error) {
+// ReadSFT reads what a job of supervised fine-tuning learns from, before a model is opened. total is the number of conversations of the whole
+// run, over its epochs; 0: as many as its steps take.
+func ReadSFT(j *job.Job) (m *data.SFT, total int, err error) {
 	if m, err = data.ReadSFT(j); err != nil {
-		return nil, nil, 0, err
+		return nil, 0, err
 	}
-	if j.SFT.Epochs > 0 {
-		counted := *j
-		total = j.SFT.Epochs * m.Len()
-		counted.Trainer.Steps = (total + j.SFT.Batch - 1) / j.SFT.Batch
-		if fault := counted.Trainer.WarmupFault(fmt.Sprintf("the steps of %d epochs", j.SFT.Epochs)); fault != "" {
-			return nil, nil, 0, j.Fail("trainer.warmup_steps", "%s", fault)
-		}
-		j = &counted
+	return m, j.SFT.Epochs * m.Len(), nil
+}
+
+// WithSteps is the job with the steps that total conversations make of a run that stands there: those that it took, whatever their batch was, and those
+// of the conversations that are left. Where total is 0, the job counts its steps itself.
+func WithSteps(j *job.Job, total int, at At) (*job.Job, error) {
+	if total == 0 {
+		return j, nil
 	}
-	return j, m, total, nil
+	counted, left := *j, max(0, total-learned(j, at))
+	counted.Trainer.Steps = at.Step + (left+j.SFT.Batch-1)/j.SFT.Batch
+	if fault := counted.Trainer.WarmupFault(fmt.Sprintf("the steps of %d epochs", j.SFT.Epochs)); fault != "" {
+		return nil, j.Fail("trainer.warmup_steps", "%s", fault)
+	}
+	return &counted, nil
+}
+
+// learned is how many conversations a run has learned, over its epochs.
+func learned(j *job.Job, at At) int {
+	if len(at.Dealt) == 1 {
+		return at.Dealt[0]
+	}
+	return at.Step * j.SFT.Batch
 }
 
 // Prepare implements Objective.
@@ -102,11 +115,7 @@ func (o *SFT) Close() error { return nil }
 
 // next are the conversations of a step, stored as trajectories of it, and the position after them.
 func (o *SFT) next(ctx context.Context, from At) (groups []trajectory.Group, end int, err error) {
-	step := from.Step
-	at := step * o.job.SFT.Batch
-	if len(from.Dealt) == 1 {
-		at = from.Dealt[0]
-	}
+	step, at := from.Step, learned(o.job, from)
 	end = at + o.job.SFT.Batch
 	if o.total > 0 {
 		end = min(end, o.total)
