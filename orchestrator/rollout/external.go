@@ -245,12 +245,15 @@ func chainsOf(recovered *trajectory.Trajectory, id string) (chains [][]int) {
 			continue
 		}
 		versions := recovered.Samples[turn.Sample].PolicyVersion[turn.CompletionStart+turn.BegunTokens() : turn.CompletionEnd]
-		k := slices.IndexFunc(newest, func(version int32) bool { return version <= versions[0] })
+		k := slices.IndexFunc(newest, func(version int32) bool { return len(versions) == 0 || version <= versions[0] })
 		if k < 0 {
 			k = len(chains)
 			chains, newest = append(chains, nil), append(newest, 0)
 		}
-		chains[k], newest[k] = append(chains[k], i), versions[len(versions)-1]
+		chains[k] = append(chains[k], i)
+		if len(versions) > 0 {
+			newest[k] = versions[len(versions)-1]
+		}
 	}
 	return chains
 }
