@@ -48,6 +48,7 @@ func (o *Distillation) Batch(ctx context.Context, at At) (*Batch, error) {
 	}
 	b.Advantages, b.KL = d.advantages, d.reverseKL
 	o.reward(b) // of what the teacher has logprobs of
+	b.Groups = o.trained(b.Groups)
 	return b, nil
 }
 
@@ -84,29 +85,30 @@ func LimitToTeacher(t Teacher, sampler *rollout.Sampler) string {
 
 // distilled is what a teacher says of some groups.
 type distilled struct {
-	advantages [][][]float64 // [group][trajectory][L]
-	reverseKL  float64       // mean over the response tokens of sampling - teacher; an estimate of the divergence per token
+	advantages [][][]float64 // [group][trajectory][L] of the tokens that are trained
+	reverseKL  float64       // mean over those of sampling - teacher; an estimate of the divergence per token
 	tokens     int
 }
 
-// taught is a trajectory with its teacher's logprobs.
+// taught is what is trained of a trajectory, with its teacher's logprobs.
 type taught struct {
-	*trajectory.Trajectory
-	logprobs [][]float32 // [sample][T]
+	of       *trajectory.Trajectory
+	samples  []*trajectory.Sample // those with a token that is trained; the response mask is of such tokens
+	logprobs [][]float32          // [sample][T]
 }
 
-// distill compares the teacher's logprobs of the finished trajectories with the policy's. shuffle permutes them over all tokens. A trajectory of which
-// the teacher can never have logprobs (it is too long, has a token that the teacher does not know or finds impossible) fails, and leaves
-// the update: a batch that was recorded with it must not keep a run from going on.
+// distill compares the teacher's logprobs of what is trained of the finished trajectories with the policy's. shuffle permutes them over all tokens. A
+// trajectory of which the teacher can never have logprobs (it is too long, has a token that the teacher does not know or finds impossible)
+// fails, and leaves the update: a batch that was recorded with it must not keep a run from going on.
 func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, shuffle *rand.Rand) (*distilled, error) {
 	withTeacher, err := o.askTeacher(ctx, groups)
 	if err != nil {
 		return nil, fmt.Errorf("orchestrator: distill.teacher: %w", err)
 	}
-	var all []float64 // of the response tokens, in order
+	var all []float64 // of the tokens that are trained, in order
 	d := &distilled{}
 	for _, l := range withTeacher {
-		for i, s := range l.Samples {
+		for i, s := range l.samples {
 			for k, on := range s.ResponseMask {
 				if on {
 					x := float64(l.logprobs[i][k])
@@ -121,43 +123,51 @@ func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, s
 	if shuffle != nil {
 		shuffle.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
 	}
-	next := 0
 	for _, g := range groups {
-		var group [][]float64
-		for _, tr := range g.Trajectories {
-			var own []float64
-			for _, s := range tr.Samples {
+		group := make([][]float64, len(g.Trajectories))
+		for i, tr := range g.Trajectories {
+			if tr.Err != "" {
+				continue
+			}
+			for _, s := range withTeacher[0].samples {
 				for k, on := range s.ResponseMask {
-					if on && tr.Err == "" {
-						own = append(own, all[next]-float64(s.SamplingLogprobs[k]))
-						next++
+					if on {
+						group[i] = append(group[i], all[0]-float64(s.SamplingLogprobs[k]))
+						all = all[1:]
 					}
 				}
 			}
-			group = append(group, own)
+			withTeacher = withTeacher[1:]
 		}
 		d.advantages = append(d.advantages, group)
 	}
 	return d, nil
 }
 
-// askTeacher asks for the teacher's logprobs of the finished trajectories, and fails those of which it has none.
+// askTeacher asks for the teacher's logprobs of what is trained of the finished trajectories, and fails those of which it has none. It returns
+// the others, in order.
 func (o *Distillation) askTeacher(ctx context.Context, groups []trajectory.Group) (withTeacher []taught, err error) {
 	fail := func(tr *trajectory.Trajectory, err error) {
 		tr.Fail(trajectory.OriginTeacher, fmt.Sprintf("orchestrator: %s: the teacher has no logprobs of it: %v", tr.ID, err))
 	}
-	var asked []*trajectory.Trajectory
+	var asked []taught
 	var samples []*trajectory.Sample
 	for _, g := range groups {
 		for _, tr := range g.Trajectories {
 			if tr.Err != "" {
 				continue
 			}
-			if err := tooMuch(o.teacher, tr); err != nil {
+			l := taught{of: tr}
+			for _, s := range tr.Trained(o.sampler.Frozen).Samples {
+				if slices.Contains(s.ResponseMask, true) {
+					l.samples = append(l.samples, s)
+				}
+			}
+			if err := tooMuch(o.teacher, l.samples); err != nil {
 				fail(tr, err)
 				continue
 			}
-			asked, samples = append(asked, tr), append(samples, tr.Samples...)
+			asked, samples = append(asked, l), append(samples, l.samples...)
 		}
 	}
 	logprobs, refused, err := o.teacher.Logprobs(ctx, samples)
@@ -165,30 +175,30 @@ func (o *Distillation) askTeacher(ctx context.Context, groups []trajectory.Group
 		return nil, err
 	}
 	next := 0
-	for _, tr := range asked {
-		l := taught{Trajectory: tr, logprobs: logprobs[next : next+len(tr.Samples)]}
-		for i, s := range tr.Samples {
+	for _, l := range asked {
+		l.logprobs = logprobs[next : next+len(l.samples)]
+		for i, s := range l.samples {
 			err := impossible(s, l.logprobs[i])
 			if refused != nil && refused[next+i] != nil {
 				err = refused[next+i]
 			}
 			if err != nil {
-				fail(tr, err)
+				fail(l.of, err)
 				break
 			}
 		}
-		next += len(tr.Samples)
-		if tr.Err == "" {
+		next += len(l.samples)
+		if l.of.Err == "" {
 			withTeacher = append(withTeacher, l)
 		}
 	}
 	return withTeacher, nil
 }
 
-// tooMuch tells what of a trajectory is beyond the teacher.
-func tooMuch(t Teacher, tr *trajectory.Trajectory) error {
+// tooMuch tells what of a trajectory's samples is beyond the teacher.
+func tooMuch(t Teacher, samples []*trajectory.Sample) error {
 	tokens, ids := t.Takes()
-	for _, s := range tr.Samples {
+	for _, s := range samples {
 		if len(s.Media) > 0 {
 			return fmt.Errorf("it has a medium (%s) at token %d, the teacher takes text only", s.Media[0].Kind, s.Media[0].At)
 		}

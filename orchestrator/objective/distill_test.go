@@ -15,6 +15,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -59,7 +60,7 @@ func taughtGroups(t *testing.T) []trajectory.Group {
 }
 
 func TestDistillationAdvantages(t *testing.T) {
-	r := &Distillation{RL: &RL{}, teacher: constantTeacher(func(id int32) float32 { return -float32(id) / 4 })}
+	r := &Distillation{RL: &RL{sampler: &rollout.Sampler{}}, teacher: constantTeacher(func(id int32) float32 { return -float32(id) / 4 })}
 	d, err := r.distill(t.Context(), taughtGroups(t), nil)
 	require.NoError(t, err)
 	// teacher -0.75, -1, -1.25 | -1.5; sampling -0.5, -1, -2 | -0.25
@@ -87,6 +88,39 @@ func TestDistillationAdvantages(t *testing.T) {
 	require.Equal(t, [][][]float64{{nil, nil}, {{-0.75}}}, d.advantages, "one impossible token fails its trajectory")
 	require.Equal(t, "orchestrator: a: the teacher has no logprobs of it: its logprob of token 3 (4) of a sample is -Inf", groups[0].Trajectories[0].Err)
 	require.Equal(t, trajectory.OriginTeacher, groups[0].Trajectories[0].ErrOrigin)
+}
+
+// What no update trains has no advantages, is in no divergence, and fails nothing: a turn that was discarded, and a sample of a role that is frozen.
+func TestDistillationOfWhatIsTrained(t *testing.T) {
+	const planner trajectory.Role = "planner"
+	r := &Distillation{
+		RL:      &RL{job: &job.Job{}, sampler: &rollout.Sampler{Frozen: func(r trajectory.Role) bool { return r == planner }}},
+		teacher: partialTeacher{constantTeacher(func(id int32) float32 { return -float32(id) / 4 }), 0, 10, -1},
+	}
+	s, plan := &trajectory.Sample{}, &trajectory.Sample{}
+	var turns []trajectory.Turn
+	say := func(k int, s *trajectory.Sample, role trajectory.Role, ids ...int32) {
+		s.AppendObservation([]int32{1})
+		from := s.Len()
+		require.NoError(t, s.AppendResponse(ids, slices.Repeat([]float32{-0.5}, len(ids)), make([]int32, len(ids))))
+		turns = append(turns, trajectory.Turn{Sample: k, CompletionStart: from, CompletionEnd: s.Len(), ObservationEnd: s.Len(), Role: role})
+	}
+	say(0, s, trajectory.RoleDiscarded, 8, 9)
+	say(0, s, "", 3, 4)
+	say(1, plan, planner, 7, 11) // the teacher has no token 11
+	tr := &trajectory.Trajectory{ID: "a", Turns: turns, Samples: []*trajectory.Sample{s, plan}}
+	idle := &trajectory.Trajectory{ID: "b", Turns: []trajectory.Turn{{CompletionStart: 1, CompletionEnd: 3, Role: planner}}, Samples: []*trajectory.Sample{plan}}
+	r.found.Recording = recording{trained: []trajectory.Group{{Trajectories: []*trajectory.Trajectory{idle, tr}}}}
+	b, err := r.Batch(t.Context(), At{})
+	require.NoError(t, err)
+	require.Empty(t, tr.Err)
+	require.Equal(t, [][][]float64{{nil, {-0.25, -0.5}}}, b.Advantages)
+	require.Equal(t, 0.375, b.KL)
+	for i, n := range []int{0, 2} {
+		require.Equal(t, n, b.Groups[0].Trajectories[i].ResponseTokens())
+	}
+	require.Same(t, tr, b.Rollouts.Trained[0].Trajectories[1])
+	require.Equal(t, 6, tr.ResponseTokens(), "what is reported has all turns")
 }
 
 // countingEngine answers as engines.Logprober says: [len(ids)-1].
@@ -185,7 +219,7 @@ func TestATrajectoryWithoutTheTeachersLogprobsFails(t *testing.T) {
 		}),
 		"vllm: score: http://h: 400: no: engines: the request was refused": remoteTeacher{engine: refusing{5}},
 	} {
-		r := &Distillation{RL: &RL{}, teacher: teacher}
+		r := &Distillation{RL: &RL{sampler: &rollout.Sampler{}}, teacher: teacher}
 		groups := taughtGroups(t)
 		other := &trajectory.Sample{}
 		other.AppendObservation([]int32{1})
@@ -257,5 +291,9 @@ func TestWhatATeacherRefusesOfAReplay(t *testing.T) {
 	require.ErrorContains(t, d.refused(b), "more than rollout.max_failed")
 }
 
-// recording is a source of batches that nobody asks.
-type recording struct{ Source }
+// recording is a source of batches that train these groups.
+type recording struct{ trained []trajectory.Group }
+
+func (r recording) Batch(_ context.Context, step int, version int32) (*schedule.Batch, error) {
+	return &schedule.Batch{Step: step, Version: version, All: r.trained, Trained: r.trained}, nil
+}

@@ -150,7 +150,7 @@ type SFT struct {
 
 // Distill is what a teacher says of what was sampled.
 type Distill struct {
-	ReverseKL float64 `metric:"distill/reverse_kl" unit:"nats" doc:"mean of sampling − teacher logprobs of the sampled tokens"`
+	ReverseKL float64 `metric:"distill/reverse_kl" unit:"nats" doc:"mean of sampling − teacher logprobs of the sampled tokens that are trained"`
 }
 
 // Update is what every optimizer step reports.
