@@ -437,16 +437,9 @@ func (p *plan) checkFinite(mb *MicroBatch, values []float32, what string) error 
 	return nil
 }
 
-// sampling are the sampling logprobs [L] of a trajectory.
+// sampling are the sampling logprobs [L] of a trajectory, in the order of gather.
 func (p *plan) sampling(u unit) []float64 {
 	out := make([]float64, 0, u.tokens)
-	for _, i := range u.items {
-		s := p.items[i].Sample
-		for t, on := range s.ResponseMask {
-			if on {
-				out = append(out, float64(s.SamplingLogprobs[t]))
-			}
-		}
-	}
+	p.visit(u, u.order, func(item, t int) { out = append(out, float64(p.items[item].Sample.SamplingLogprobs[t])) })
 	return out
 }

@@ -24,7 +24,8 @@ var changedRules = map[int]string{
 	4: "with model.dtype or engine.dtype bfloat16 on a CPU, attention multiplies numbers of bfloat16, forward and backward, and rounds its probabilities to it",
 	5: "beside a trainer on CUDA the local engine samples there, in model.dtype, unless deterministic is true (as before: engine.device: cpu)",
 	6: "with model.dtype bfloat16 on a CPU, the trainer's logits are products of the local engine, and so are those of layers that trainer.tensor_parallel shares",
-	7: "distill learns nothing from calls that are not trained (frozen roles, discarded replies, auxiliary calls)",
+	7: "distill learns nothing from calls that are not trained (frozen roles, discarded replies, auxiliary calls); " +
+		"correction seq_mask compares the logprobs of one token where an estimator of turns reads samples that agents wrote in turn",
 }
 
 // RulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.
