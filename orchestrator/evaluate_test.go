@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,14 +15,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/gateway"
+	"github.com/agentfly/agentfly/orchestrator/external"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/objective"
 	"github.com/agentfly/agentfly/orchestrator/report"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -85,6 +93,70 @@ func TestAnEvaluationInNumbers(t *testing.T) {
 		return nil
 	}))
 	require.Equal(t, 20, stored)
+}
+
+// poster is an agent that calls once, posts a reward for the call, and answers.
+type poster struct {
+	gate   http.Handler
+	reward float64
+}
+
+func (p poster) Enter(context.Context) (func(), error) { return func() {}, nil }
+
+func (p poster) Run(ctx context.Context, a external.Assignment) (external.Ended, error) {
+	post := func(path, body string) ([]byte, error) {
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer "+a.Key)
+		w := httptest.NewRecorder()
+		if p.gate.ServeHTTP(w, r); w.Code != http.StatusOK {
+			return nil, fmt.Errorf("%s: %s", path, w.Body)
+		}
+		return w.Body.Bytes(), nil
+	}
+	var reply struct{ ID string }
+	body, err := post("/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`)
+	if err == nil {
+		err = json.Unmarshal(body, &reply)
+	}
+	if err == nil {
+		_, err = post("/agentfly/reward", fmt.Sprintf(`{"reward":%g,"call":%q}`, p.reward, reply.ID))
+	}
+	answer := "1"
+	return external.Ended{Answer: &answer}, err
+}
+
+func (p poster) Close() error { return nil }
+
+// What an agent posts for a call is in the reward of an evaluation's trajectory, by which evaluations are compared.
+func TestAnEvaluationPaysWhatWasPostedForCalls(t *testing.T) {
+	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("said") })
+	gate, err := gateway.New(gateway.Options{
+		Engine: r.Engine, Renderer: rollouttest.Renderer(t, rollouttest.ChatML), Decode: rollouttest.Decode, Model: "policy", MaxTotal: r.MaxTotal, Sampling: r.Sampling,
+		Format: func(specs []tools.Spec) (agents.Format, error) {
+			return agents.NewFormat("hermes", specs, agents.FormatOptions{})
+		},
+	})
+	require.NoError(t, err)
+	defer gate.Close()
+	r.External = &rollout.External{Gateway: gate, Runner: poster{gate, 0.5}, Secret: []byte("secret")}
+	r.Frozen = func(trajectory.Role) bool { return false }
+	db, err := store.Open(filepath.Join(t.TempDir(), store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	e, err := objective.Evaluate(t.Context(), *r, db, "before", 0, []trajectory.Task{held("a", "x", "")}, evalJob(job.Eval{Samples: 2, Temperature: 1}))
+	require.NoError(t, err)
+	require.Equal(t, 1.5, e.Reward, "1 for the answer")
+	var scores []float64
+	require.NoError(t, db.Reader.Scores(t.Context(), func(s store.Score) error {
+		scores = append(scores, s.Reward)
+		return nil
+	}))
+	require.Equal(t, []float64{1.5, 1.5}, scores)
+	require.NoError(t, db.Reader.Select(t.Context(), store.Selection{}, func(s store.Record) error {
+		require.Equal(t, 1.5, s.Trajectory.Return())
+		require.Equal(t, []trajectory.Posted{{Turn: 0, Reward: 0.5}}, s.Trajectory.Posted)
+		return nil
+	}))
 }
 
 func TestTheTableOfAnEvaluation(t *testing.T) {

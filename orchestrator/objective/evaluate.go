@@ -37,6 +37,8 @@ func Evaluate(ctx context.Context, r rollout.Sampler, db *store.Store, name stri
 		if err := rollout.Fatal(t); err != nil {
 			return err
 		}
+		t.Reward = t.Return() // with what was posted for its turns, which the comparisons of stored evaluations do not read
+		t.TakeBack()
 		if db == nil || ctx.Err() != nil {
 			return nil
 		}
