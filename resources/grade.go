@@ -6,7 +6,7 @@ import (
 	"runtime"
 )
 
-// Grade waits for one of the places in which rewards run code, of which the job has Options.Gradings, and returns what gives it back. More
+// Grade waits for one of the places in which rewards run programs, of which the job has Options.Gradings, and returns what gives it back. More
 // programs at once than processors would only take each other's time.
 func (r *Resources) Grade(ctx context.Context) (leave func(), err error) {
 	r.mu.Lock()

@@ -25,7 +25,7 @@ import (
 type Options struct {
 	Resolve  func(path string) string // makes a path of the job file absolute; nil: relative to the working folder
 	Sandbox  string                   // sandbox.Auto and so on; "" is auto
-	Gradings int                      // gradings of code that rewards run at once; 0 is the number of processors
+	Gradings int                      // trajectories that rewards run programs for at once; 0 is the number of processors
 	Cache    string                   // folder of indexes and downloads; "" is agentfly in the user's cache folder
 	Warn     func(text string)        // told once what a user should know; nil: nobody
 	Log      io.Writer                // gets what workers print for people; nil: nobody. One write at a time

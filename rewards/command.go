@@ -127,6 +127,7 @@ func tell(in Input) told {
 // Score runs the program. It is an error that the program cannot be started, is killed, is not done in time, or, where its output counts, fails or prints no
 // number.
 func (c command) Score(ctx context.Context, in Input) (Score, error) {
+	defer offTheClock(ctx)() // waiting depends on the others, and the run has a limit of its own
 	leave, err := c.shared.Grade(ctx)
 	if err != nil {
 		return Score{}, err

@@ -105,6 +105,24 @@ func TestCommandFails(t *testing.T) {
 	}
 }
 
+// The program has the time of its own parameter: that of the reward stands still while it waits for a place of the gradings and while it runs.
+func TestCommandWaitsOffTheClock(t *testing.T) {
+	r := resources.New(resources.Options{Resolve: func(path string) string { return path }, Gradings: 1})
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	sleeps, err := newCommand(&Builder{Context: t.Context(), Resources: r}, map[string]any{"command": sh("sleep 0.5")})
+	require.NoError(t, err)
+	errs := make(chan error, 3)
+	for range cap(errs) {
+		go func() {
+			_, err := Run(t.Context(), 300*time.Millisecond, sleeps, Input{Trajectory: &trajectory.Trajectory{}})
+			errs <- err
+		}()
+	}
+	for range cap(errs) {
+		require.NoError(t, <-errs)
+	}
+}
+
 // What the program reads lies in no file that a process which is killed would leave.
 func TestCommandLeavesNoFile(t *testing.T) {
 	temp := t.TempDir()

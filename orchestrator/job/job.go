@@ -264,7 +264,7 @@ type Rollout struct {
 
 	ToolTokens    int     `yaml:"tool_tokens" default:"1000" min:"1" max:"1000000" unit:"tokens" doc:"longest observation of one tool call; of a longer one head and tail are left, and a marker says how much is not"`
 	RewardTimeout float64 `yaml:"reward_timeout" default:"60" min:"0.01" max:"1000000" unit:"s" doc:"longest time for one reward of one trajectory"`
-	Gradings      int     `yaml:"gradings" default:"0" min:"0" max:"10000" unit:"gradings" doc:"trajectories whose code the reward code_tests runs at once, in the whole run; waiting for a place is no time of the reward. 0: the number of processors"`
+	Gradings      int     `yaml:"gradings" default:"0" min:"0" max:"10000" unit:"gradings" doc:"trajectories that the rewards code_tests and command run programs for at once, in the whole run; neither waiting for a place nor running is time of reward_timeout. 0: the number of processors"`
 	MaxFailedTool float64 `yaml:"max_failed_tool" default:"1" min:"0" max:"1" doc:"share of a step's or an evaluation's tool calls that may break (deadline passed, panic) before the run stops; 1: all"`
 	MaxRaised     int     `yaml:"max_raised" default:"32" min:"0" max:"1000000" unit:"calls" doc:"of one tool that all raised the same error, with different arguments, before the run stops: such a tool teaches nothing; actions that an environment refuses do not count. 0: any number"`
 	Watchdog      float64 `yaml:"watchdog" default:"120" min:"0" max:"1000000" unit:"s" doc:"when nothing moved for so long, the run says what it waits for, and for whom; 0: it does not"`
