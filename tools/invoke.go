@@ -120,10 +120,10 @@ func (r *Registry) attempts(ctx context.Context, e *entry, c Call, out *trajecto
 	for {
 		pause := pauses.Wait(out.Retries + 1)
 		o, spent, err := r.attempt(ctx, e, c, left)
+		out.Outcome = o.Outcome // also of a call that failed after it had acted, or whose result is refused
 		if err == nil {
 			return accept(e, o, out)
 		}
-		out.Outcome = o.Outcome // what a call did in the environment before it failed
 		left -= spent + pause
 		var broken *BrokenError
 		if !errors.As(err, &broken) || out.Retries >= e.spec.Limits.Retries || left <= 0 || retry.Pause(ctx, pause) != nil {
@@ -133,7 +133,7 @@ func (r *Registry) attempts(ctx context.Context, e *entry, c Call, out *trajecto
 	}
 }
 
-// accept takes what a tool returned.
+// accept takes what a tool returned beside the outcome.
 func accept(e *entry, o Observation, out *trajectory.ToolResult) error {
 	if o.Image != "" {
 		return fmt.Errorf("%s returned an image, and this model takes text only; ask it for text", e.spec.Name)
@@ -148,7 +148,7 @@ func accept(e *entry, o Observation, out *trajectory.ToolResult) error {
 		}
 		out.Info = info
 	}
-	out.Observation, out.Terminal, out.Outcome = o.Text, e.spec.Terminal && !o.Refused, o.Outcome
+	out.Observation, out.Terminal = o.Text, e.spec.Terminal && !o.Refused
 	if o.Refused {
 		out.Fail(trajectory.CauseRaised, o.Text)
 	}

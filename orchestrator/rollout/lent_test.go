@@ -107,6 +107,30 @@ func TestAToolThatFailsAfterItActed(t *testing.T) {
 	require.InDelta(t, 3, tr.Reward, 1e-12)
 }
 
+// What a tool did in the environment is paid, and its end is seen, where what the tool returned is refused.
+func TestAToolWhoseResultIsRefusedAfterItActed(t *testing.T) {
+	for want, refused := range map[string]tools.Observation{
+		"Error: walk returned an image, and this model takes text only; ask it for text": {Image: "data:image/png;base64,AAAA"},
+		"Error: walk returned info that cannot be recorded: it has 1048586 bytes":        {Info: map[string]any{"map": strings.Repeat("x", 1<<20)}},
+	} {
+		r := world(t, &corridors{}, true, walksTool())
+		lend(t, r, time.Minute, func(ctx context.Context, c tools.Call) (tools.Observation, error) {
+			_, err := stepOn(ctx, c)
+			return refused, err
+		})
+		tr := r.Sample(t.Context(), walkPlace(0))
+		require.Empty(t, tr.Err)
+		require.Equal(t, trajectory.StopTerminated, tr.StopReason)
+		require.Len(t, tr.Turns, 3)
+		for _, turn := range tr.Turns {
+			require.True(t, turn.Results[0].Failed)
+			require.Contains(t, turn.Results[0].Observation, want)
+			require.Equal(t, 0.5, turn.Results[0].Outcome.Reward)
+		}
+		require.InDelta(t, 3, tr.Reward, 1e-12)
+	}
+}
+
 // Where nobody knows what a tool did in the environment, the trajectory fails by its environment and no reward is made up: it did not end in time, it
 // panicked, or the environment failed and the tool swallowed that. What it asks after its call is refused.
 func TestAToolThatLosesTheEnvironment(t *testing.T) {
