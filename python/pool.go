@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,7 +51,11 @@ type placed struct {
 
 const asyncEach = 64 // async calls in a worker before another one is started
 
-const errLost = "what it kept of this trajectory is lost, and begins anew"
+// Texts of a BrokenError.
+const (
+	errLost = "what it kept of this trajectory is lost, and begins anew"
+	errLoad = "its process could not load the file"
+)
 
 var errClosed = errors.New("python: the file is closed")
 
@@ -72,7 +77,8 @@ func (p *pool) first(ctx context.Context) (protocol.Reply, error) {
 	return p.start(ctx)
 }
 
-// start starts a worker that was counted in starting, and lets it load the file.
+// start starts a worker that was counted in starting, and lets it load the file. A reply with Errors is that of a file that cannot be loaded, and the
+// worker is gone.
 func (p *pool) start(ctx context.Context) (protocol.Reply, error) {
 	p.all.Add(1) // until it is gone
 	w, err := startWorker(p.context, p.launch, p.stderr, func(w *worker) {
@@ -93,8 +99,9 @@ func (p *pool) start(ctx context.Context) (protocol.Reply, error) {
 	case <-p.context.Done():
 	}
 	switch {
-	case ok && len(r.Errors) > 0: // the first worker's: the caller closes the pool
+	case ok && len(r.Errors) > 0:
 		w.kill(errors.New("the file cannot be loaded"))
+		<-w.gone
 		p.started(nil)
 		return r, nil
 	case ok:
@@ -104,7 +111,7 @@ func (p *pool) start(ctx context.Context) (protocol.Reply, error) {
 	w.kill(errClosed)
 	<-w.gone
 	p.started(nil)
-	return protocol.Reply{}, &BrokenError{Text: "its process could not load the file", Detail: w.detail}
+	return protocol.Reply{}, &BrokenError{Text: errLoad, Detail: w.detail}
 }
 
 // started ends a start; w is nil where it failed.
@@ -289,7 +296,11 @@ func (p *pool) dispatch() {
 		p.all.Go(func() {
 			ctx, cancel := context.WithTimeout(p.context, loadTimeout)
 			defer cancel()
-			if _, err := p.start(ctx); err != nil {
+			r, err := p.start(ctx)
+			if err == nil && len(r.Errors) > 0 { // it could be loaded before
+				err = &BrokenError{Text: errLoad, Detail: p.load.File + ":" + strings.Join(r.Errors, "; ")}
+			}
+			if err != nil {
 				p.refuse(err)
 			}
 		})

@@ -418,6 +418,41 @@ func TestAFileThatHangsOrCrashesAtItsImport(t *testing.T) {
 	require.ErrorContains(t, err, "the interpreter /nowhere/python does not run")
 }
 
+// A file that loaded once, and no longer does when a worker is replaced: the calls that need a worker fail at once and say why, and when it loads again
+// they run.
+func TestAReplacementThatCannotLoadTheFile(t *testing.T) {
+	marker := filepath.Join(t.TempDir(), "broken")
+	m := load(t, python.Options{Workers: 1}, fmt.Sprintf(`
+import os
+from agentfly import tool
+
+if os.path.exists(%q):
+    import no_such_module_7
+
+@tool()
+def leaves():
+    os._exit(7)
+
+@tool()
+def ok():
+    return "ok"
+`, marker))
+	require.NoError(t, os.WriteFile(marker, nil, 0o600))
+	_, err := call(t.Context(), m, "leaves", "", `{}`)
+	require.ErrorContains(t, err, "leaves broke: its process ended")
+	for range 2 {
+		_, err = call(t.Context(), m, "ok", "", `{}`)
+		var broken *python.BrokenError
+		require.ErrorAs(t, err, &broken)
+		require.Equal(t, "ok broke: its process could not load the file", broken.Text)
+		require.Regexp(t, `/tools\.py:6: .*no_such_module_7`, broken.Detail)
+	}
+	require.NoError(t, os.Remove(marker))
+	got, err := call(t.Context(), m, "ok", "", `{}`)
+	require.NoError(t, err)
+	require.Equal(t, `"ok"`, got)
+}
+
 func TestAWorkerThatBreaksTheProtocolIsReplaced(t *testing.T) {
 	m := load(t, python.Options{Workers: 1}, `
 import os
