@@ -126,7 +126,9 @@ func (p *pool) started(w *worker) {
 		w.kill(errClosed)
 		return
 	}
-	p.workers = append(p.workers, w)
+	if !w.removed {
+		p.workers = append(p.workers, w)
+	}
 	p.dispatch()
 }
 
@@ -372,6 +374,7 @@ func (p *pool) forget(w *worker) {
 func (p *pool) remove(w *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	w.removed = true
 	p.forget(w)
 	for trajectory, of := range p.kept {
 		if of == w {

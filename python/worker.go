@@ -45,9 +45,10 @@ type worker struct {
 	asks    map[int64]chan protocol.Ask // of calls that have an environment
 	wrong   error                       // why it was killed, if it spoke nonsense
 
-	busy   bool // a call that is not async runs
-	async  int  // async calls that run
-	sticky int  // trajectories that keep state in it
+	busy    bool // a call that is not async runs
+	async   int  // async calls that run
+	sticky  int  // trajectories that keep state in it
+	removed bool // it is gone; maybe before it had a place in the pool
 }
 
 // startWorker starts a process; ended is called once when it is gone. One that holds an environment answers converse, all others ask.

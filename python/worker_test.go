@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/python/protocol"
 )
 
 // scripted is a process that reads when the test does.
@@ -19,6 +21,18 @@ func (scripted) Stdout() io.Reader       { return strings.NewReader("") }
 func (scripted) Stderr() io.Reader       { return strings.NewReader("") }
 func (scripted) Wait() error             { return nil }
 func (scripted) Kill() error             { return nil }
+
+// A worker that ends between its answer that it loaded the file and its place in the pool takes no place.
+func TestAWorkerThatEndsBeforeItHasAPlace(t *testing.T) {
+	p := newPool(launch{}, protocol.Request{}, Options{Workers: 1})
+	defer p.close()
+	w := &worker{process: scripted{}}
+	p.starting++
+	p.remove(w)
+	p.started(w)
+	require.Empty(t, p.workers)
+	require.Zero(t, p.starting)
+}
 
 // Who asks does not wait for a worker that does not read, and the worker reads every line once and in order: those that its pipe took at once, those
 // that waited, and those that are too long to be written at once.
