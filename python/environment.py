@@ -25,6 +25,8 @@ from agentfly_hints import Unsupported, add_default, convert, encode, hints_of, 
 MOST_INFO = 16 << 10  # characters of one entry of info
 MOST_NUMBER = 10**300  # of an entry of info: who reads it has floats
 MOST_CHOICES = 1000  # of a space whose actions are listed
+CHOICES = ("valid_actions", "admissible_commands", "validActions", "available_actions")  # entries of info with the possible actions
+MASK = "action_mask"  # of those of the space
 
 
 class Refused(Exception):
@@ -339,7 +341,7 @@ class Actions:
 
     def choices(self, info):
         """The actions that are possible now, or None where they cannot be listed."""
-        for key in ("valid_actions", "admissible_commands", "validActions", "available_actions"):
+        for key in CHOICES:
             values = info.get(key) if isinstance(info, dict) else None
             if isinstance(values, (list, tuple)) and all(isinstance(v, str) for v in values):
                 return list(values)
@@ -351,7 +353,7 @@ class Actions:
             out = [(str(first + i), first + i) for i in range(int(self.space.n))]
         if out is None:
             return None
-        mask = info.get("action_mask") if isinstance(info, dict) else None
+        mask = info.get(MASK) if isinstance(info, dict) else None
         if mask is not None and self.kind == "Discrete" and len(mask) == int(self.space.n):
             first = int(getattr(self.space, "start", 0))
             out = [pair for pair in out if mask[pair[1] - first]]
@@ -523,6 +525,12 @@ class Adapter:
     def choices(self):
         if self.offers("actions"):
             return list(self.call(self.env.actions))
+        return self.actions.choices(self.last_info)
+
+    def told(self):
+        """The possible actions where the last info alone tells them, or None."""
+        if not any(key in self.last_info for key in (*CHOICES, MASK)) or self.offers("actions"):
+            return None
         return self.actions.choices(self.last_info)
 
     def close(self):
@@ -1207,11 +1215,14 @@ class Server:
         return encode([str(v) for v in out])
 
     def env_state(self, a):
-        return encode({"steps": self.steps, "total": self.total, "state": kept(self.adapter.call(self.adapter.env.get_state))})
+        state = kept(self.adapter.call(self.adapter.env.get_state))
+        return encode({"steps": self.steps, "total": self.total, "state": state, "actions": self.adapter.told()})
 
     def env_restore(self, a):
         self.adapter.call(self.adapter.env.set_state, a["state"]["state"])
         self.steps, self.total = a["state"]["steps"], a["state"].get("total", 0.0)  # older states have none
+        told = a["state"].get("actions")  # nor these
+        self.adapter.last_info = {} if told is None else {CHOICES[0]: told}
         return "null"
 
     def env_score(self, a):

@@ -393,6 +393,37 @@ func TestStatesThatDoNotComeBack(t *testing.T) {
 	}
 }
 
+// What info said of the possible actions is part of the state: a class without a method actions says it nowhere else.
+func TestActionsAfterARestore(t *testing.T) {
+	t.Parallel()
+	for entry, want := range map[string][]string{"mask": {"0", "2"}, "names": {"0", "2"}, "none": {"0", "1", "2"}} {
+		s, e := world(t, "Doors", map[string]any{"kwargs": map[string]any{"entry": entry}})
+		other := environment(t, s)
+		for _, one := range []environments.Environment{e, other} {
+			_, err := one.Reset(t.Context(), begin(0, nil))
+			require.NoError(t, err)
+		}
+		step(t, e, "1")
+		state, err := e.(environments.Stater).State(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, other.(environments.Stater).Restore(t.Context(), state))
+		for _, one := range []environments.Environment{e, other} {
+			actions, err := one.(environments.Chooser).Actions(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, want, actions, entry)
+		}
+	}
+
+	// A state of an older program does not say it: those of the start would be wrong.
+	_, e := world(t, "Doors", map[string]any{"kwargs": map[string]any{"entry": "mask"}})
+	_, err := e.Reset(t.Context(), begin(0, nil))
+	require.NoError(t, err)
+	require.NoError(t, e.(environments.Stater).Restore(t.Context(), json.RawMessage(`{"steps":1,"total":0,"state":1}`)))
+	actions, err := e.(environments.Chooser).Actions(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"0", "1", "2"}, actions)
+}
+
 // A step that never returns ends with its time, and its process with it.
 func TestHang(t *testing.T) {
 	t.Parallel()

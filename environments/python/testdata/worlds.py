@@ -499,6 +499,31 @@ class Visits:
         self.state = state
 
 
+class Doors:
+    """Three places, each with doors to the others: an entry of info says which, as a mask or by name."""
+
+    def __init__(self, entry):
+        self.entry, self.action_space, self.at = entry, Discrete(3), 0
+
+    def info(self):
+        mask = [i != self.at for i in range(3)]
+        return {"mask": {"action_mask": mask}, "names": {"admissible_commands": [str(i) for i in range(3) if mask[i]]}, "none": {}}[self.entry]
+
+    def reset(self, seed=None):
+        self.at = 0
+        return "place 0", self.info()
+
+    def step(self, action):
+        self.at = action
+        return "place %d" % action, 0.0, False, False, self.info()
+
+    def get_state(self):
+        return self.at
+
+    def set_state(self, state):
+        self.at = state
+
+
 class Slow:
     """Its tasks take a while, until the file is there."""
 
