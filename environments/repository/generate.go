@@ -137,6 +137,7 @@ var places = strings.Fields("harbor ledger garden mill bakery library station or
 
 // pack is a generated package.
 type pack struct {
+	id      string // no other package has it; name and problem may be another's too
 	name    string
 	good    map[string]string // files as they should be
 	path    string            // of the file with the fault
@@ -150,7 +151,7 @@ const callsEach = 40 // of a module
 // generate makes the package of a number.
 func generate(seed, level int64) *pack {
 	r := rand.New(rand.NewPCG(uint64(seed), uint64(level)))
-	p := &pack{name: fmt.Sprintf("%s%d", places[r.IntN(len(places))], r.IntN(90)+10), good: map[string]string{}}
+	p := &pack{id: fmt.Sprintf("%d of seed %d", level, seed), name: fmt.Sprintf("%s%d", places[r.IntN(len(places))], r.IntN(90)+10), good: map[string]string{}}
 	chosen := r.Perm(len(parts))[:3]
 	for n, at := range chosen {
 		t := parts[at]
@@ -258,7 +259,7 @@ func (p *pack) work() *work {
 
 // wanted are the values of the calls of the package as it should be, which no folder of an agent has.
 func (p *pack) wanted(ctx context.Context, s *source) ([]string, error) {
-	c := s.control(p.problem)
+	c := s.control(p.id)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.answers != nil {

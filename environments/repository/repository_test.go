@@ -123,13 +123,37 @@ func TestGeneratedPackages(t *testing.T) {
 		_, err := e.Reset(t.Context(), environments.Start{Task: task})
 		require.NoError(t, err)
 		require.Zero(t, reward(t, e), "nothing was mended in %s: %s", p.path, p.fault)
-		for _, answer := range s.(*source).control(p.problem).answers {
+		answers := s.(*source).control(p.id).answers
+		require.Len(t, answers, len(p.calls))
+		for _, answer := range answers {
 			require.Contains(t, answer, `"value"`)
 		}
 		_, err = e.Reset(t.Context(), environments.Start{Task: task})
 		require.NoError(t, err)
 		solve(t, e)
 		require.InDelta(t, 1, reward(t, e), 0, p.path)
+	}
+}
+
+// Two packages whose tasks read the same have calls of their own, and each is judged by its own values.
+func TestPackagesOfOneText(t *testing.T) {
+	e := player(t, sandbox.Auto, nil)
+	levels, text := map[string]int64{}, ""
+	var one, other int64
+	for level := int64(0); text == ""; level++ {
+		p := generate(1, level)
+		if before, ok := levels[p.problem]; ok {
+			text, one, other = p.problem, before, level
+		}
+		levels[p.problem] = level
+	}
+	require.NotEqual(t, generate(1, one).calls, generate(1, other).calls)
+	for _, seed := range []int64{one, other} { // without a level the seed is the package's number
+		o, err := e.Reset(t.Context(), environments.Start{Seed: seed})
+		require.NoError(t, err)
+		require.Equal(t, text, environments.TextOf(o))
+		solve(t, e)
+		require.InDelta(t, 1, reward(t, e), 0, "package %d", seed)
 	}
 }
 
