@@ -89,7 +89,8 @@ func (c codeTests) runTexts(ctx context.Context, request codeRequest) (out grade
 
 var errNotStarted = errors.New("python3 did not start in the sandbox")
 
-// carry takes messages from one process to the other until the tests are done or a process has ended.
+// carry takes messages from one process to the other until the tests are done or a process has ended. Where one of them ended blind, the tests say
+// nothing of the code, and there is an error.
 func carry(tests, code sandbox.Process, first []byte) (out graded, err error) {
 	var all sync.WaitGroup
 	defer all.Wait() // ends with the processes
@@ -141,6 +142,14 @@ func carry(tests, code sandbox.Process, first []byte) (out graded, err error) {
 		}
 		if word == "done" {
 			break
+		}
+	}
+	if err := errors.Join(tests.Kill(), code.Kill()); err != nil {
+		return out, err
+	}
+	for _, p := range []sandbox.Process{tests, code} {
+		if exit := (*sandbox.ExitError)(nil); errors.As(p.Wait(), &exit) && exit.Blind() {
+			return out, exit
 		}
 	}
 	out.passed, out.refused, out.trusted = len(passed), len(refused), len(trusted)

@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"crypto/rand"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -80,6 +81,39 @@ func TestBlindWatch(t *testing.T) {
 		require.ErrorIs(t, exit.Cause, unix.EMFILE)
 		require.ErrorContains(t, exit, "could not be watched")
 	})
+}
+
+// Run tells such an end as an error of its own: the program did nothing wrong.
+func TestBlindRun(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *Sandbox) {
+		p := shell("echo >begun; sleep 1000")
+		p.Workspace, p.Limits.Wall = t.TempDir(), time.Minute
+		ended := make(chan error, 1)
+		go func() {
+			_, err := s.Run(t.Context(), p)
+			ended <- err
+		}()
+		require.Eventually(t, func() bool {
+			_, err := os.Stat(filepath.Join(p.Workspace, "begun"))
+			return err == nil
+		}, 20*time.Second, 10*time.Millisecond)
+		err := withoutDescriptors(t, func() error { return <-ended })
+		require.EqualError(t, err, "sandbox: killed because its memory and disk could not be watched: this process has no descriptor left; allow it more open files (ulimit -n)")
+		var exit *ExitError
+		require.ErrorAs(t, err, &exit)
+		require.True(t, exit.Blind())
+	})
+}
+
+// A program that hides itself is not this process without descriptors.
+func TestHiddenIsNotBlind(t *testing.T) {
+	for cause, blind := range map[error]bool{
+		unix.EMFILE: true, unix.ENFILE: true, unix.EACCES: false, errors.New("the program has more than 3 mappings"): false,
+	} {
+		cause = errors.Join(&os.PathError{Op: "open", Path: "/proc/3/maps", Err: cause})
+		require.Equal(t, blind, (&ExitError{Exit: -1, Exceeded: Unwatched, Cause: cause}).Blind(), cause)
+	}
+	require.False(t, (&ExitError{Exit: -1, Exceeded: "memory"}).Blind())
 }
 
 // withoutDescriptors runs f while this process can open nothing.

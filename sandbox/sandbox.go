@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -113,8 +114,16 @@ type ExitError struct {
 // Unwatched is what a tree exceeds of which this process cannot see what it uses: it has no descriptor left, or the program hid itself.
 const Unwatched = "unwatched"
 
+// Blind tells whether the tree was killed because this process, or the machine, had no descriptor left to watch it with. That is no doing of the
+// program, and nothing is known of what it would have done.
+func (e *ExitError) Blind() bool {
+	return e.Exceeded == Unwatched && (errors.Is(e.Cause, syscall.EMFILE) || errors.Is(e.Cause, syscall.ENFILE))
+}
+
 func (e *ExitError) Error() string {
 	switch {
+	case e.Blind():
+		return "sandbox: killed because its memory and disk could not be watched: this process has no descriptor left; allow it more open files (ulimit -n)"
 	case e.Exceeded == Unwatched:
 		return fmt.Sprintf("sandbox: killed because its memory and disk could not be watched: %v", e.Cause)
 	case e.Exceeded != "":
@@ -161,7 +170,7 @@ func Open(ctx context.Context, kind string) (*Sandbox, error) {
 // Kind is Bubblewrap, Landlock or None.
 func (s *Sandbox) Kind() string { return s.kind }
 
-// Run runs a program to its end. An error is the sandbox's own; what the program did wrong is in the result.
+// Run runs a program to its end. An error is the sandbox's own, as that of a tree that ended blind; what the program did wrong is in the result.
 func (s *Sandbox) Run(ctx context.Context, p Program) (Result, error) {
 	limits := p.Limits.or(Defaults)
 	own, cancel := context.WithTimeout(ctx, limits.Wall)
@@ -193,6 +202,9 @@ func (s *Sandbox) Run(ctx context.Context, p Program) (Result, error) {
 	case waited == nil:
 	case errors.As(waited, &exit):
 		result.Exit, result.Signal, result.Exceeded = exit.Exit, exit.Signal, exit.Exceeded
+		if exit.Blind() {
+			return result, exit
+		}
 	case own.Err() == nil:
 		return result, fmt.Errorf("%w: %s", waited, lastLine(errs.kept))
 	}
