@@ -20,6 +20,19 @@ const (
 	mostBytes = 4 << 30
 )
 
+// HostFault tells whether an error of a file says that the host is short of room, descriptors or memory, or that its disk fails. Such an error may be gone
+// at the next try; any other one says what the file is.
+func HostFault(err error) bool {
+	for _, of := range []syscall.Errno{
+		syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO, syscall.ESTALE,
+	} {
+		if errors.Is(err, of) {
+			return true
+		}
+	}
+	return false
+}
+
 // Copy copies a file or a tree of the host into a folder under a path of that folder, with the rights to run. Links are copied as they are where
 // they stay in the tree, and refused else; special files are refused. It ends with ctx, between two files.
 func Copy(ctx context.Context, from string, to *os.Root, name string) error {
@@ -107,7 +120,8 @@ func Write(to *os.Root, name string, data []byte, mode fs.FileMode) error {
 	return errors.Join(err, out.Chmod(mode), out.Close())
 }
 
-// Read reads a regular file that an agent may have written. It does not block on what is no file, and a longer one is an error.
+// Read reads a regular file that an agent may have written. It does not block on what is no file, and a longer one is an error. An error is the agent's
+// doing unless it is a HostFault.
 func Read(from *os.Root, name string, most int64) ([]byte, error) {
 	f, err := from.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -394,6 +395,63 @@ func TestRunThatFails(t *testing.T) {
 	require.ErrorContains(t, err, `there is no task "c"`)
 	_, err = e.Reset(t.Context(), start("a"))
 	require.NoError(t, err)
+}
+
+// A disk that fails is no fault of the task, which is tried again; a Dockerfile that copies a file where a folder stands is.
+func TestFaultOfTheHost(t *testing.T) {
+	bubblewrap(t)
+	dir := write(t, t.TempDir(), "a", map[string]string{"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app\nCOPY x sub/x\n", "environment/x": "x"})
+	write(t, dir, "b", map[string]string{"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app\nCOPY x y\nWORKDIR y\n", "environment/x": "x"})
+	write(t, dir, "c", map[string]string{"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app\nRUN mkdir y\nCOPY x y\nCOPY y y\n", "environment/x/file": "x", "environment/y/file/z": "x"})
+	write(t, dir, "d", map[string]string{"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app\nRUN mkfifo pipe\n"})
+	s, err := open(t, map[string]any{"path": dir})
+	require.NoError(t, err)
+	defer s.Close()
+	e, err := s.New(t.Context(), "test")
+	require.NoError(t, err)
+	defer e.Close()
+	steps := s.(*source).tasks["a"].recipe.steps
+	step := &steps[len(steps)-1]
+	good := step.copies
+	step.copies = []string{"/proc/self/mem"} // a file of which the first bytes cannot be read
+	for range 2 {
+		_, err = e.Reset(t.Context(), start("a"))
+		require.ErrorIs(t, err, syscall.EIO)
+		require.NotErrorAs(t, err, new(*environments.TaskError))
+	}
+	step.copies = good
+	_, err = e.Reset(t.Context(), start("a"))
+	require.NoError(t, err)
+	for name, want := range map[string]string{
+		"b": "environment/Dockerfile line 4: WORKDIR y: mkdirat y: file exists",
+		"c": "environment/Dockerfile line 5: COPY y y: mkdirat y/file: file exists",
+		"d": "/pipe is no file, no folder and no link",
+	} {
+		_, err := e.Reset(t.Context(), start(name))
+		require.ErrorAs(t, err, new(*environments.TaskError))
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// A reward that this process cannot read is not the same as none.
+func TestRewardThatCannotBeRead(t *testing.T) {
+	logs, err := os.OpenRoot(t.TempDir())
+	require.NoError(t, err)
+	defer logs.Close()
+	require.NoError(t, logs.Mkdir("verifier", 0o755))
+	require.NoError(t, logs.WriteFile("verifier/reward.txt", []byte("1"), 0o644))
+	var before syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before))
+	none := before
+	none.Cur = 3
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none))
+	_, _, err = rewardOf(logs)
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before))
+	require.ErrorIs(t, err, syscall.EMFILE)
+	reward, wrong, err := rewardOf(logs)
+	require.NoError(t, err)
+	require.Empty(t, wrong)
+	require.InDelta(t, 1, reward, 0)
 }
 
 func TestParameters(t *testing.T) {

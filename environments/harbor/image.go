@@ -124,7 +124,7 @@ func (s *source) image(ctx context.Context, t *task) (*image, error) {
 	return i, err
 }
 
-// build does what the Dockerfile says. A line that cannot be done is the task's fault.
+// build does what the Dockerfile says. A line that cannot be done is the task's fault, unless it is the host that fails.
 func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 	m, err := s.newMachine(t)
 	if err != nil {
@@ -142,14 +142,14 @@ func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 		}
 		folder, name := m.place(begin)
 		if err := folder.Root().MkdirAll(path.Join(".", name), 0o755); err != nil {
-			return nil, environments.WrongTask("%v", refusal(step.line, step.text, err.Error()))
+			return nil, blame(t, step, err)
 		}
 		for _, from := range step.copies {
 			folder, name := m.place(step.to)
 			if err := boxed.Copy(ctx, from, folder.Root(), name); ctx.Err() != nil {
 				return nil, ctx.Err()
 			} else if err != nil {
-				return nil, environments.WrongTask("%v", refusal(step.line, step.text, err.Error()))
+				return nil, blame(t, step, err)
 			}
 			if info, err := os.Stat(from); err == nil && step.execute && !info.IsDir() {
 				if err := folder.Root().Chmod(name, 0o755); err != nil {
@@ -187,6 +187,14 @@ func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 	return m, nil
 }
 
+// blame is the error of a line whose files cannot be made.
+func blame(t *task, at step, err error) error {
+	if boxed.HostFault(err) {
+		return fmt.Errorf("task %s: line %d of its Dockerfile: %w", t.name, at.line, err)
+	}
+	return environments.WrongTask("%v", refusal(at.line, at.text, err.Error()))
+}
+
 // copy makes a machine with the files of another one.
 func (s *source) copy(ctx context.Context, t *task, from *machine) (*machine, error) {
 	m, err := s.newMachine(t)
@@ -196,6 +204,9 @@ func (s *source) copy(ctx context.Context, t *task, from *machine) (*machine, er
 	for top, f := range m.all {
 		if err := boxed.Copy(ctx, filepath.Clean(from.all[top].Dir()), f.Root(), "."); err != nil && ctx.Err() == nil {
 			m.close()
+			if boxed.HostFault(err) {
+				return nil, fmt.Errorf("task %s: its files: %w", t.name, err)
+			}
 			return nil, environments.WrongTask("its files: %v", err)
 		}
 	}

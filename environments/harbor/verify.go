@@ -109,7 +109,9 @@ func (s *source) verify(ctx context.Context, t *task, m *machine) (*verdict, err
 	if r.TimedOut && p.Limits.Wall < limit {
 		return nil, fmt.Errorf("the tests of the task %s may take %s, and after %s the deadline of the step is near; give environment.step_timeout more", t.name, limit, time.Since(began).Round(time.Second))
 	}
-	v.reward, v.wrong = rewardOf(logs.Root())
+	if v.reward, v.wrong, err = rewardOf(logs.Root()); err != nil {
+		return nil, fmt.Errorf("the reward of the task %s: %w", t.name, err)
+	}
 	if why := boxed.Stopped(r, limit); why != "" { // a reward that was written before is not the tests' last word
 		v.reward, v.wrong = 0, "the tests were stopped: "+why
 	}
@@ -125,29 +127,34 @@ func tail(text string, most int) string {
 }
 
 // rewardOf reads what the tests wrote: reward.txt, a number, or reward.json, an object with the number "reward", or with one number alone. It must be
-// finite and in 0 to 1.
-func rewardOf(logs *os.Root) (reward float64, wrong string) {
+// finite and in 0 to 1. An error is the host's.
+func rewardOf(logs *os.Root) (reward float64, wrong string, _ error) {
 	name := "verifier/reward.txt"
-	if _, err := logs.Lstat(name); err != nil {
+	if _, err := logs.Lstat(name); boxed.HostFault(err) {
+		return 0, "", err
+	} else if err != nil {
 		name = "verifier/reward.json"
 	}
 	data, err := boxed.Read(logs, name, mostReward)
 	short := filepath.Base(name)
+	if boxed.HostFault(err) {
+		return 0, "", err
+	}
 	if err != nil {
 		if _, missing := logs.Lstat(name); missing != nil {
-			return 0, "they wrote neither reward.txt nor reward.json"
+			return 0, "they wrote neither reward.txt nor reward.json", nil
 		}
-		return 0, short + " cannot be read: " + wording.Clip(strings.ReplaceAll(why(err), "\n", " "), 100)
+		return 0, short + " cannot be read: " + wording.Clip(strings.ReplaceAll(why(err), "\n", " "), 100), nil
 	}
 	text := strings.TrimSpace(string(data))
 	if short == "reward.txt" {
 		if reward, err = strconv.ParseFloat(text, 64); err != nil {
-			return 0, fmt.Sprintf("reward.txt has %q, which is no number", wording.Clip(text, 40))
+			return 0, fmt.Sprintf("reward.txt has %q, which is no number", wording.Clip(text, 40)), nil
 		}
 	} else {
 		var all map[string]any
 		if err := json.Unmarshal(data, &all); err != nil {
-			return 0, "reward.json is no object: " + wording.Clip(err.Error(), 80)
+			return 0, "reward.json is no object: " + wording.Clip(err.Error(), 80), nil
 		}
 		v, ok := all["reward"]
 		if !ok && len(all) == 1 {
@@ -156,14 +163,14 @@ func rewardOf(logs *os.Root) (reward float64, wrong string) {
 		}
 		number, is := v.(float64)
 		if !is {
-			return 0, `reward.json has no number "reward"`
+			return 0, `reward.json has no number "reward"`, nil
 		}
 		reward = number
 	}
 	if math.IsNaN(reward) || reward < 0 || reward > 1 {
-		return 0, fmt.Sprintf("%s has %v, and a reward is in 0 to 1", short, reward)
+		return 0, fmt.Sprintf("%s has %v, and a reward is in 0 to 1", short, reward), nil
 	}
-	return reward, ""
+	return reward, "", nil
 }
 
 // why is an error of a file without its path.
