@@ -3,6 +3,7 @@ package scienceworld_test
 import (
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -140,6 +141,27 @@ func TestRandomPolicy(t *testing.T) {
 	}
 	t.Logf("lifespan-longest-lived, ten steps: a random policy's mean score is %.2f", sum/float64(len(all)))
 	require.Less(t, sum/float64(len(all)), 0.5)
+}
+
+// What cannot be mended any more is worth 0: the last step takes back what the episode had earned. The answers here are those of no server.
+func TestUnmendable(t *testing.T) {
+	interpreter, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is missing here: ", err)
+	}
+	text, err := exec.Command(interpreter, "-B", "-c", `
+import json, sys, types
+sys.modules["agentfly_environment"] = types.SimpleNamespace(Refused=Exception, WrongTask=Exception)
+from world import World
+
+w, scores = World.__new__(World), iter([0.4, -1.0])
+w.reached = 0.0
+w.ask = lambda *calls: ["seen", next(scores), False]
+steps = [w.step("act") for _ in range(2)]
+print(json.dumps({"rewards": [s[1] for s in steps], "over": [s[2] for s in steps], "last": steps[1][4], "score": w.score()}))
+`).Output()
+	require.NoError(t, err)
+	require.JSONEq(t, `{"rewards": [0.4, -0.4], "over": [false, true], "last": {"score": 0, "success": false, "failure": true}, "score": 0}`, string(text))
 }
 
 // The package's traps are errors, or what the agent did wrong.
