@@ -145,7 +145,8 @@ func (o *Online) session(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		Task trajectory.Task `json:"task"`
 	}
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 32<<20)).Decode(&in)
+	r.Body = http.MaxBytesReader(w, r.Body, longest)
+	err := json.NewDecoder(r.Body).Decode(&in)
 	if err != nil && !errors.Is(err, io.EOF) {
 		refuse(w, http.StatusBadRequest, "the session is not JSON such as {\"task\": {\"prompt\": […], \"fields\": {…}}}: "+err.Error())
 		return
@@ -156,6 +157,9 @@ func (o *Online) session(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		o.task(w, r)
+		return
+	}
+	if !readToEnd(w, r) {
 		return
 	}
 	id, err := o.Begin(r.Context(), in.Task)
@@ -187,9 +191,22 @@ func (o *Online) admits(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
+// longest bounds the body of a request for a task or a session, in bytes.
+const longest = 32 << 20
+
+// readToEnd reads what is left of a request's body, and refuses a body that cannot be read. Only behind the body's end does net/http notice that the client
+// left, and end the request's context.
+func readToEnd(w http.ResponseWriter, r *http.Request) bool {
+	_, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, longest))
+	if err != nil {
+		refuse(w, http.StatusBadRequest, fmt.Sprintf("the body of the request cannot be read; send at most %d bytes, or none: %v", longest, err))
+	}
+	return err == nil
+}
+
 // task hands the next task out.
 func (o *Online) task(w http.ResponseWriter, r *http.Request) {
-	if !o.admits(w, r) {
+	if !o.admits(w, r) || !readToEnd(w, r) {
 		return
 	}
 	patience := time.NewTimer(o.Patience)

@@ -1,0 +1,88 @@
+package external_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/external"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// come asks a route for a task, as an agent does. chunked: without the body's length.
+func come(ctx context.Context, url, body string, chunked bool) (*http.Response, error) {
+	var sent io.Reader = strings.NewReader(body)
+	if chunked {
+		sent = io.MultiReader(sent) // whose length net/http does not know
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, sent)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer run")
+	return http.DefaultClient.Do(r)
+}
+
+// An agent that gives up before there is a task for it gets none: the next task goes to the agent that asks then.
+func TestAnAgentThatLeftGetsNoTask(t *testing.T) {
+	begins := func(context.Context, trajectory.Task) (string, error) { return "own-0", nil }
+	for name, c := range map[string]struct {
+		route, body string
+		chunked     bool
+		begin       func(context.Context, trajectory.Task) (string, error)
+	}{
+		"a task":                  {"/agentfly/task", `{}`, false, nil},
+		"a task, chunked":         {"/agentfly/task", `{}`, true, nil},
+		"a task, no body":         {"/agentfly/task", ``, false, nil},
+		"a session":               {"/agentfly/sessions", `{}`, false, nil},
+		"a session, chunked":      {"/agentfly/sessions", `{}`, true, nil},
+		"a session, and a line":   {"/agentfly/sessions", "{}" + strings.Repeat("\n", 10_000), false, nil},
+		"a task of its own":       {"/agentfly/sessions", `{"task":{"fields":{"a":1}}}`, true, begins},
+		"a task of its own, long": {"/agentfly/sessions", `{"task":{"fields":{"a":1}}}` + strings.Repeat(" ", 10_000), false, begins},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &external.Online{Key: "run", Patience: time.Minute, Begin: c.begin}
+			handle, left := o.Routes()[c.route], make(chan struct{}, 2)
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				handle(w, r)
+				left <- struct{}{}
+			}))
+			server.Config.BaseContext = func(net.Listener) context.Context { return t.Context() } // a handler that does not notice ends with the test
+			server.Start()
+			t.Cleanup(server.Close)
+			short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, err := come(short, server.URL, c.body, c.chunked)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			select {
+			case <-left:
+			case <-time.After(2 * time.Second):
+				t.Fatal("the handler did not notice that its client left")
+			}
+
+			ctx, end := context.WithCancel(t.Context())
+			ran := make(chan error)
+			go func() {
+				_, err := o.Run(ctx, assignment("own-0"))
+				ran <- err
+			}()
+			reply, err := come(t.Context(), server.URL, c.body, c.chunked)
+			require.NoError(t, err)
+			defer reply.Body.Close()
+			require.Equal(t, http.StatusOK, reply.StatusCode)
+			var got external.Assignment
+			require.NoError(t, json.NewDecoder(reply.Body).Decode(&got))
+			require.Equal(t, "own-0", got.ID)
+			end()
+			require.ErrorIs(t, <-ran, context.Canceled)
+		})
+	}
+}
