@@ -437,6 +437,64 @@ func TestAStreamBeginsWithItsUsage(t *testing.T) {
 	require.Len(t, b.told.Turns, 1)
 }
 
+// The text of a completion is what was sampled, its thought with it, so that a client goes on after prompt and text. The trajectory's answer is what comes
+// behind the thought.
+func TestACompletionKeepsItsThought(t *testing.T) {
+	for name, c := range map[string]struct {
+		prompt, more string
+		say          func(string) (engines.Completion, error)
+		says         string
+		text, finish string
+		answer       string
+	}{
+		"a thought that the prompt opened": {"think! <think>", "", rollouttest.Say, "hm</think>so", "hm</think>so", "stop", "so"},
+		"cut in its thought":               {"think! <think>\n", "", rollouttest.SayCut, "hm, and", "hm, and", "length", ""},
+		"nothing behind the thought":       {"think! <think>", "", rollouttest.Say, "hm</think>", "hm</think>", "stop", ""},
+		"a thought of its own":             {"go", "", rollouttest.Say, "<think>\nhm\n</think>\n\nso", "<think>\nhm\n</think>\n\nso", "stop", "so"},
+		"up to a stop string":              {"think! <think>", `,"stop":["END"]`, rollouttest.Say, "hm</think>\n\nso END of it", "hm</think>\n\nso ", "stop", "so"},
+		"no thought":                       {"go", "", rollouttest.Say, "on", "on", "stop", "on"},
+	} {
+		for _, streamed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, streamed %v", name, streamed), func(t *testing.T) {
+				said := []func(string) (engines.Completion, error){c.say, rollouttest.Say}
+				b := newBench(t, func(engines.Request) (engines.Completion, error) {
+					say := said[0]
+					said = said[1:]
+					return say(c.says)
+				})
+				ask := func(prompt string) (text, finish string) {
+					status, body := b.post("/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":100,"stream":%v%s}`, prompt, streamed, c.more))
+					require.Equal(t, http.StatusOK, status, body)
+					for line := range strings.Lines(body) {
+						line = strings.TrimSpace(strings.TrimPrefix(line, "data: "))
+						if !strings.HasPrefix(line, "{") {
+							continue
+						}
+						var chunk struct {
+							Choices []struct {
+								Text   string
+								Finish string `json:"finish_reason"`
+							}
+						}
+						require.NoError(t, json.Unmarshal([]byte(line), &chunk), line)
+						text, finish = text+chunk.Choices[0].Text, finish+chunk.Choices[0].Finish
+					}
+					return text, finish
+				}
+				text, finish := ask(c.prompt)
+				require.Equal(t, c.text, text)
+				require.Equal(t, c.finish, finish)
+				require.Equal(t, c.answer, b.told.Turns[0].FinalAnswer)
+				require.Equal(t, c.answer != "", b.told.Turns[0].AnsweredThisTurn)
+				if c.finish == "length" { // nothing but the text was sampled
+					ask(c.prompt + text + "</think>")
+					require.Len(t, b.told.Samples, 1, "what goes on after prompt and text is one sample with them")
+				}
+			})
+		}
+	}
+}
+
 // A conversation that is too long is refused in the words that clients know.
 func TestOverflow(t *testing.T) {
 	b := newBench(t, byRound("a"), func(o *gateway.Options, _ *gateway.SessionOptions) { o.MaxTotal = 100 })

@@ -29,10 +29,14 @@ func (g *growth) add(q asked, p prompt, turn trajectory.Turn, done engines.Compl
 	_ = sample.AppendResponse(done.TokenIDs, done.Logprobs, done.Versions) // checked
 	turn.CompletionEnd, turn.ObservationEnd = sample.Len(), sample.Len()
 	turn.Sample = k
-	turn.AnsweredThisTurn = len(reply.Calls) == 0 && reply.Content != "" && reply.Finish == dialects.FinishStop
+	content := reply.Content
+	if q.Messages == nil { // it has its thought
+		_, content = offThought(p.text, content)
+	}
+	turn.AnsweredThisTurn = len(reply.Calls) == 0 && content != "" && reply.Finish == dialects.FinishStop
 	turn.FinalAnswer = ""
 	if turn.AnsweredThisTurn {
-		turn.FinalAnswer = answerIn(reply.Content)
+		turn.FinalAnswer = answerIn(content)
 	}
 	index := len(g.t.Turns)
 	g.t.Turns = append(g.t.Turns, turn)

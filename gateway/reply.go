@@ -11,7 +11,7 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// readReply takes a completion apart as its client reads it, and returns the messages by which the client may repeat it.
+// readReply takes a completion apart as its client reads it, and returns the messages by which the client may repeat it; none where it asked with a text.
 func readReply(session, model string, c *call, q asked, p prompt, text string, done engines.Completion) (r dialects.Reply, echoes []trajectory.Message) {
 	r = dialects.Reply{
 		ID: c.id, Model: model, Created: c.created, Finish: dialects.FinishStop,
@@ -25,14 +25,12 @@ func readReply(session, model string, c *call, q asked, p prompt, text string, d
 			text, r.Stop = text[:at], stop
 		}
 	}
-	rest := text
-	if agents.OpensThought(p.text) {
-		text = thinkOpen + text
+	if q.Messages == nil { // its client goes on with what was sampled, put behind the prompt
+		r.Content = text
+		return r, nil
 	}
-	if strings.HasPrefix(strings.TrimSpace(text), thinkOpen) {
-		r.Reasoning, rest, _ = cutThought(text) // of one that does not end, nothing is left
-		r.Reasoning, rest = strings.TrimSpace(r.Reasoning), strings.TrimLeft(rest, "\r\n")
-	}
+	thought, rest := offThought(p.text, text)
+	r.Reasoning = thought
 	if p.format != nil {
 		splitter := agents.NewSplitter(p.format, !q.Parallel)
 		var content []byte
@@ -57,6 +55,20 @@ func readReply(session, model string, c *call, q asked, p prompt, text string, d
 		echoes = append(echoes, echo)
 	}
 	return r, echoes
+}
+
+// offThought takes the thought off a completion: one that the prompt opened, or that the completion begins with. Of a thought that does not end, nothing
+// is left.
+func offThought(prompt, text string) (thought, rest string) {
+	whole := text
+	if agents.OpensThought(prompt) {
+		whole = thinkOpen + text
+	}
+	if !strings.HasPrefix(strings.TrimSpace(whole), thinkOpen) {
+		return "", text
+	}
+	thought, rest, _ = cutThought(whole)
+	return strings.TrimSpace(thought), strings.TrimLeft(rest, "\r\n")
 }
 
 // callID names a call of a reply. It is the same when the reply is recalled.
