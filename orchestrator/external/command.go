@@ -1,11 +1,13 @@
 package external
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/agentfly/agentfly/internal/procgroup"
 	"github.com/agentfly/agentfly/internal/wording"
@@ -104,13 +107,17 @@ func (c *Command) Run(ctx context.Context, a Assignment) (end Ended, err error) 
 	return end, readEnd(endFile, &end)
 }
 
-// variables are what an agent finds in its environment, and what the job sets there.
-func (c *Command) variables(a Assignment, taskFile, endFile string) map[string]string {
+// variables are what an agent finds in its environment, and what the job sets there. inherited is a variable that the agent has of this process's
+// environment; "": none.
+func (c *Command) variables(a Assignment, taskFile, endFile string, inherited func(name string) string) map[string]string {
 	set := map[string]string{
 		envTask: taskFile, envEnd: endFile, envURL: a.URL, envKey: a.Key, envRun: c.Name,
 		"OPENAI_BASE_URL": a.URL + "/v1", "OPENAI_API_BASE": a.URL + "/v1", "OPENAI_API_KEY": a.Key,
 		"ANTHROPIC_BASE_URL": a.URL, "ANTHROPIC_API_KEY": a.Key,
-		"OPENAI_AGENTS_DISABLE_TRACING": "1", "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost", "PYTHONUNBUFFERED": "1",
+		"OPENAI_AGENTS_DISABLE_TRACING": "1", "PYTHONUNBUFFERED": "1",
+	}
+	for name, other := range map[string]string{"NO_PROXY": "no_proxy", "no_proxy": "NO_PROXY"} { // some clients read the one first, some the other
+		set[name] = withoutProxy(cmp.Or(c.Env[other], inherited(name), inherited(other)), a.URL)
 	}
 	for k, v := range c.Env {
 		set[k] = v
@@ -118,9 +125,27 @@ func (c *Command) variables(a Assignment, taskFile, endFile string) map[string]s
 	return set
 }
 
+// withoutProxy lists the hosts that clients reach without a proxy: those of a list, this machine, and the gateway's.
+func withoutProxy(list, gateway string) string {
+	if strings.TrimSpace(list) == "*" { // every host; beside others many clients do not know it
+		return list
+	}
+	hosts := []string{"127.0.0.1", "localhost"}
+	if u, err := url.Parse(gateway); err == nil && u.Hostname() != "" {
+		hosts = append(hosts, u.Hostname())
+	}
+	listed := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+	for _, host := range hosts {
+		if !slices.Contains(listed, host) {
+			list, listed = strings.TrimPrefix(list+","+host, ","), append(listed, host)
+		}
+	}
+	return list
+}
+
 // environment is that of an agent without a sandbox. Keys of other services stay this process's own where the agent's clients would read them.
 func (c *Command) environment(a Assignment, taskFile, endFile string) []string {
-	set := c.variables(a, taskFile, endFile)
+	set := c.variables(a, taskFile, endFile, os.Getenv)
 	env := slices.DeleteFunc(os.Environ(), func(line string) bool {
 		name, _, _ := strings.Cut(line, "=")
 		_, ours := set[name]

@@ -55,7 +55,8 @@ func (c *Command) runConfined(ctx context.Context, a Assignment, dir string) (ou
 		return "", err
 	}
 	var env []string
-	for k, v := range c.variables(a, "/workspace/"+taskName, "/workspace/"+endName) {
+	none := func(string) string { return "" }
+	for k, v := range c.variables(a, "/workspace/"+taskName, "/workspace/"+endName, none) {
 		if k != envRun { // a path of the machine; nothing outlives a sandbox
 			env = append(env, k+"="+v)
 		}

@@ -1,0 +1,43 @@
+package external_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/external"
+)
+
+// The hosts that an agent's clients reach without a proxy are the user's, this machine and the gateway's, under both names of the variable, whichever of
+// them the user gave. What agent.env says of a name stands as it is.
+func TestHostsWithoutAProxy(t *testing.T) {
+	const away = "http://10.0.0.5:1"
+	for name, c := range map[string]struct {
+		upper, lower         string // of this process
+		env                  map[string]string
+		url                  string
+		wantUpper, wantLower string
+	}{
+		"of nobody":             {"", "", nil, "http://127.0.0.1:1", "127.0.0.1,localhost", "127.0.0.1,localhost"},
+		"of the user":           {".corp", "", nil, away, ".corp,127.0.0.1,localhost,10.0.0.5", ".corp,127.0.0.1,localhost,10.0.0.5"},
+		"in small letters":      {"", ".corp", nil, away, ".corp,127.0.0.1,localhost,10.0.0.5", ".corp,127.0.0.1,localhost,10.0.0.5"},
+		"two of them":           {".a", ".b", nil, away, ".a,127.0.0.1,localhost,10.0.0.5", ".b,127.0.0.1,localhost,10.0.0.5"},
+		"a host that is there":  {"10.0.0.5, localhost", "", nil, away, "10.0.0.5, localhost,127.0.0.1", "10.0.0.5, localhost,127.0.0.1"},
+		"every host":            {"*", "", nil, away, "*", "*"},
+		"an address of IPv6":    {"", "", nil, "http://[fd00::1]:1", "127.0.0.1,localhost,fd00::1", "127.0.0.1,localhost,fd00::1"},
+		"of agent.env":          {".corp", ".corp", map[string]string{"NO_PROXY": "x", "no_proxy": "y"}, away, "x", "y"},
+		"one name of agent.env": {".corp", ".corp", map[string]string{"NO_PROXY": "x"}, away, "x", "x,127.0.0.1,localhost,10.0.0.5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("NO_PROXY", c.upper)
+			t.Setenv("no_proxy", c.lower)
+			a := assignment("train-0-0-0")
+			a.URL = c.url
+			agent := &external.Command{Args: []string{"sh", "-c", `echo "$NO_PROXY"; echo "$no_proxy"`}, Folder: t.TempDir(), Env: c.env}
+			end, err := agent.Run(t.Context(), a)
+			require.NoError(t, err, end.Output)
+			require.Equal(t, []string{c.wantUpper, c.wantLower}, strings.Split(strings.TrimSpace(end.Output), "\n"))
+		})
+	}
+}
