@@ -137,6 +137,28 @@ func TestQwenTypes(t *testing.T) {
 	}
 }
 
+// A schema tells the types of arguments as far as it can be read, and what cannot be read of it keeps no tool from being called. Where calls must be held to
+// such a schema, it is refused by the tool's name.
+func TestQwenReadsWhatItKnowsOfASchema(t *testing.T) {
+	const good = `{"type": "object", "properties": {"days": {"type": "integer"}}}`
+	for _, c := range []struct{ schema, text, want string }{
+		{`{"type": "object", "properties": {"at": {"type": "array", "items": [{"type": "number"}, {"type": "number"}]}, "n": {"type": "integer"}}}`, "<parameter=at>[1, 2]</parameter><parameter=n>3</parameter>", `{"at": [1,2], "n": 3}`},
+		{`{"type": "object", "properties": {"x": true, "n": {"type": ["integer", "null"]}}}`, "<parameter=x>5</parameter><parameter=n>3</parameter>", `{"x": "5", "n": 3}`},
+		{`{"type": "object", "properties": {"x": {"type": "array", "prefixItems": [{}], "items": false}}}`, "<parameter=x>[1]</parameter>", `{"x": [1]}`},
+		{`{"type": "object", "properties": {"x": {"anyOf": [true, {"type": "integer"}]}, "y": {"type": {}}}}`, "<parameter=x>5</parameter><parameter=y>5</parameter>", `{"x": 5, "y": "5"}`},
+		{`{"type": "object", "properties": [], "required": "x"}`, "<parameter=x>5</parameter>", `{"x": "5"}`},
+		{`null`, "<parameter=x>5</parameter>", `{"x": "5"}`},
+		{`true`, "<parameter=x>5</parameter>", `{"x": "5"}`},
+	} {
+		f, err := NewFormat("qwen3_coder", []tools.Spec{{Name: "odd", Parameters: []byte(c.schema)}, {Name: "weather", Parameters: []byte(good)}}, FormatOptions{})
+		require.NoError(t, err, c.schema)
+		require.Equal(t, called("odd", c.want), parse(t, f, "<function=odd>"+c.text+"</function>"), c.schema)
+		require.Equal(t, called("weather", `{"days": 2}`), parse(t, f, "<function=weather><parameter=days>2</parameter></function>"), c.schema)
+		_, err = f.(Required).Calls(false)
+		require.ErrorContains(t, err, "the parameters of odd: ", c.schema)
+	}
+}
+
 // The forms are those of the ReAct paper's prompts, LangChain's parser and AgentFly's react agent.
 func TestReactParse(t *testing.T) {
 	check(t, "react", map[string]parseCase{

@@ -27,10 +27,10 @@ var _ = declareFormat(FormatSpec{
 // are text, read as the types that the tool's schema gives them; one line break at each end of a value is markup. The tags around a
 // function may be missing, and the closing tag of a parameter before another one. A turn without a call is the final answer, as in hermes.
 type qwen struct {
-	role    string
-	tools   string
-	specs   []tools.Spec
-	schemas map[string]*tools.Schema
+	role  string
+	tools string
+	specs []tools.Spec
+	types map[string]map[string][]string // of a tool's parameters, by their names
 }
 
 const (
@@ -48,16 +48,9 @@ var (
 )
 
 func newQwen(specs []tools.Spec, o FormatOptions) (Format, error) {
-	f := &qwen{role: cmp.Or(o.ObservationRole, "tool"), specs: specs, schemas: map[string]*tools.Schema{}}
+	f := &qwen{role: cmp.Or(o.ObservationRole, "tool"), specs: specs, types: map[string]map[string][]string{}}
 	for _, spec := range specs {
-		if len(spec.Parameters) == 0 {
-			continue
-		}
-		s, err := tools.ParseSchema(spec.Parameters)
-		if err != nil {
-			return nil, err
-		}
-		f.schemas[spec.Name] = s
+		f.types[spec.Name] = parameterTypes(spec.Parameters)
 	}
 	var err error
 	f.tools, err = described(specs)
@@ -144,7 +137,7 @@ var beside = []string{"title", "description", "default", "examples", "deprecated
 // qwenValue is a value as it stands between the tags, such that it is read back as a value that the schema allows: a text as it is, without a
 // tag in it, and JSON otherwise.
 func qwenValue(s *tools.Schema, raw json.RawMessage) (form.Expr, error) {
-	types := typesOf(s)
+	types := typesOf(raw)
 	if !slices.Contains(types, "string") {
 		return form.JSONSchema(raw)
 	}
@@ -178,7 +171,7 @@ func qwenValue(s *tools.Schema, raw json.RawMessage) (form.Expr, error) {
 	var out []form.Expr
 	for i, raw := range alternatives {
 		e, err := qwenValue(s.AnyOf[i], raw)
-		if err == nil && !slices.Contains(typesOf(s.AnyOf[i]), "string") { // a text may be written that is read as this alternative
+		if err == nil && !slices.Contains(typesOf(raw), "string") { // a text may be written that is read as this alternative
 			err = qwenPlain(raw)
 		}
 		if err != nil {
@@ -345,7 +338,7 @@ func (f *qwen) arguments(name, body string) (json.RawMessage, string) {
 		if _, again := values[key]; !again {
 			keys = append(keys, key)
 		}
-		values[key] = typed(strings.TrimSuffix(strings.TrimPrefix(value, "\n"), "\n"), f.types(name, key))
+		values[key] = typed(strings.TrimSuffix(strings.TrimPrefix(value, "\n"), "\n"), f.readAs(name, key))
 	}
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -369,20 +362,32 @@ func (f *qwen) arguments(name, body string) (json.RawMessage, string) {
 	return b.Bytes(), ""
 }
 
-// types of an argument as its schema has them; what has no schema is text.
-func (f *qwen) types(name, key string) []string {
-	s := f.schemas[name]
-	if s == nil {
-		return []string{"string"}
-	}
-	if p := s.Property(key); p != nil {
-		return typesOf(p)
+// readAs are the types that an argument is read as; one without a schema is text.
+func (f *qwen) readAs(name, key string) []string {
+	if types := f.types[name][key]; types != nil {
+		return types
 	}
 	return []string{"string"}
 }
 
-// typesOf are the types that an argument is read as; text where its schema tells none.
-func typesOf(s *tools.Schema) []string {
+// parameterTypes are the types that the parameters of a schema are read as. Nothing else of the schema is looked at: it is often a client's own, and may be
+// written in ways that package tools does not know.
+func parameterTypes(schema json.RawMessage) map[string][]string {
+	var s struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	_ = json.Unmarshal(schema, &s) // what cannot be read tells no types
+	types := make(map[string][]string, len(s.Properties))
+	for name, property := range s.Properties {
+		types[name] = typesOf(property)
+	}
+	return types
+}
+
+// typesOf are the types that a schema's values are read as; text where it tells none.
+func typesOf(schema json.RawMessage) []string {
+	var s any
+	_ = json.Unmarshal(schema, &s) // what cannot be read tells no types
 	types := possible(s)
 	if len(types) == 0 {
 		return []string{"string"}
@@ -391,13 +396,24 @@ func typesOf(s *tools.Schema) []string {
 	return slices.Compact(types)
 }
 
-// possible are the types of a schema's values.
-func possible(s *tools.Schema) []string {
-	types := slices.Clone(s.Types)
-	for _, v := range s.Enum {
+// possible are the types of the values of a decoded schema.
+func possible(schema any) (types []string) {
+	s, _ := schema.(map[string]any) // true and false tell none
+	if name, ok := s["type"].(string); ok {
+		types = append(types, name)
+	}
+	names, _ := s["type"].([]any)
+	for _, v := range names {
+		if name, ok := v.(string); ok {
+			types = append(types, name)
+		}
+	}
+	values, _ := s["enum"].([]any)
+	for _, v := range values {
 		types = append(types, kindsOf(v)[0])
 	}
-	for _, o := range s.AnyOf {
+	alternatives, _ := s["anyOf"].([]any)
+	for _, o := range alternatives {
 		types = append(types, possible(o)...)
 	}
 	return types

@@ -495,6 +495,24 @@ func TestACompletionKeepsItsThought(t *testing.T) {
 	}
 }
 
+// A tool of the agent whose schema this program cannot read whole costs no call, in whatever format the model writes: its text, and those of the tools beside
+// it, go to the model as they are.
+func TestSchemasThatAreNotKnown(t *testing.T) {
+	for _, format := range []string{"hermes", "llama3_json", "mistral", "qwen3_coder"} {
+		for _, schema := range []string{`{"type":"object","properties":{"at":{"type":"array","items":[{"type":"number"},{"type":"number"}]}}}`, `{"type":"object","properties":{"x":true}}`, `null`} {
+			t.Run(format+" "+schema, func(t *testing.T) {
+				b := newBench(t, byRound("done"), func(o *gateway.Options, _ *gateway.SessionOptions) {
+					o.Format = func(specs []tools.Spec) (agents.Format, error) {
+						return agents.NewFormat(format, specs, agents.FormatOptions{})
+					}
+				})
+				odd := `[{"type":"function","function":{"name":"odd","parameters":` + schema + `}},` + string(calculator[1:])
+				require.Equal(t, "done", b.chat([]map[string]any{user("x")}, "tools", json.RawMessage(odd))["content"])
+			})
+		}
+	}
+}
+
 // A conversation that is too long is refused in the words that clients know.
 func TestOverflow(t *testing.T) {
 	b := newBench(t, byRound("a"), func(o *gateway.Options, _ *gateway.SessionOptions) { o.MaxTotal = 100 })
