@@ -41,7 +41,7 @@ func (c *Callback) Run(ctx context.Context, a Assignment) (end Ended, err error)
 		return end, fmt.Errorf("the agent's service: %w", err)
 	}
 	defer reply.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(reply.Body, most))
+	data, err := io.ReadAll(io.LimitReader(reply.Body, most+1))
 	if err != nil {
 		return end, fmt.Errorf("the agent's service: %w", err)
 	}
@@ -49,6 +49,9 @@ func (c *Callback) Run(ctx context.Context, a Assignment) (end Ended, err error)
 		return end, fmt.Errorf("the agent's service %s answered %s: %s", c.URL, reply.Status, wording.Clip(strings.TrimSpace(string(data)), 200))
 	}
 	if text := bytes.TrimSpace(data); len(text) > 0 && text[0] == '{' {
+		if len(data) > most {
+			return end, fmt.Errorf("the agent's service %s answered with more than %d bytes, which are the most that are read", c.URL, most)
+		}
 		if err := json.Unmarshal(text, &end); err != nil {
 			return end, fmt.Errorf("the agent's service %s answered no JSON: %w", c.URL, err)
 		}
