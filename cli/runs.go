@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -85,13 +86,21 @@ func (c runsCommands) list(x *cli.Context) error {
 		if r.Error != "" {
 			wrong = append(wrong, fmt.Sprintf("%s: %s", name, wording.Clip(strings.ReplaceAll(r.Error, "\n", " "), 200)))
 		}
-		rows = append(rows, []string{name, string(r.State), fmt.Sprintf("%d/%d", r.Steps, r.Planned), learned(r), held(r.HeldOut, false), held(r.Best, true), ago(r.Changed, now), r.Algorithm, r.Model})
+		rows = append(rows, []string{name, string(r.State), stepsDone(r), learned(r), held(r.HeldOut, false), held(r.Best, true), ago(r.Changed, now), r.Algorithm, r.Model})
 	}
 	p := c.page()
 	for _, line := range append(table(rows, p.width), wrong...) {
 		p.write(terminal.Text(line))
 	}
 	return p.err
+}
+
+// stepsDone are those that a run did, of how many where that is known.
+func stepsDone(r overview.Run) string {
+	if r.Planned == 0 {
+		return strconv.Itoa(r.Steps)
+	}
+	return fmt.Sprintf("%d/%d", r.Steps, r.Planned)
 }
 
 // learned is the reward of a run's last step, or its loss.
@@ -131,7 +140,11 @@ func (c runsCommands) status(x *cli.Context) error {
 	}
 	p := c.page()
 	p.line("run", "%s: %s, model %s", dir, s.Algorithm, s.Model)
-	state := fmt.Sprintf("%s, %d of %s done, last sign of it %s", s.State, s.Steps, plural(s.Planned, "step"), ago(s.Changed, now))
+	done := plural(s.Steps, "step")
+	if s.Planned > 0 {
+		done = fmt.Sprintf("%d of %s", s.Steps, plural(s.Planned, "step"))
+	}
+	state := fmt.Sprintf("%s, %s done, last sign of it %s", s.State, done, ago(s.Changed, now))
 	if s.Error != "" {
 		state += "\n" + s.Error
 	}
@@ -247,7 +260,7 @@ func (c runsCommands) compare(x *cli.Context) error {
 	letters := func(i int) string { return string(rune('A' + i)) }
 	rows := [][]string{{"", "run", "state", ">step", ">reward", ">held-out", ">best"}}
 	for i, r := range all.Runs {
-		rows = append(rows, []string{letters(i), r.Dir, string(r.State), fmt.Sprintf("%d/%d", r.Steps, r.Planned), learned(r), held(r.HeldOut, false), held(r.Best, true)})
+		rows = append(rows, []string{letters(i), r.Dir, string(r.State), stepsDone(r), learned(r), held(r.HeldOut, false), held(r.Best, true)})
 		head = append(head, letters(i))
 	}
 	c.section(p, "", rows)

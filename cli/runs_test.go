@@ -144,6 +144,36 @@ func TestRunsAreCompared(t *testing.T) {
 	require.ErrorContains(t, err, "takes two run folders or more; got 1")
 }
 
+// Of some epochs the steps are those that the run counted with its data; where it wrote none, no number stands in their place.
+func TestStepsOfEpochs(t *testing.T) {
+	root := t.TempDir()
+	host, _ := os.Hostname()
+	at := time.Now()
+	for name, planned := range map[string]int{"new": 40, "old": 0} {
+		overviewtest.Run{
+			Job: overviewtest.SFTJob(name, 5), Planned: planned, Steps: overviewtest.Steps(0, 0),
+			Now: &runfolder.Now{Host: host, PID: os.Getpid(), Written: at, Since: at, Doing: "the update of step 3"},
+		}.Write(t, filepath.Join(root, name))
+	}
+	out, _, err := command(t, "runs", root)
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^new  running +2/40 `, out)
+	require.Regexp(t, `(?m)^old  running +2  `, out)
+	out, _, err = command(t, "compare", filepath.Join(root, "new"), filepath.Join(root, "old"))
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^A +\S+new +running +2/40 `, out)
+	require.Regexp(t, `(?m)^B +\S+old +running +2  `, out)
+	for name, want := range map[string]string{"new": "running, 2 of 40 steps done, last sign", "old": "running, 2 steps done, last sign"} {
+		out, _, err = command(t, "status", filepath.Join(root, name))
+		require.NoError(t, err)
+		require.Contains(t, out, want)
+		require.Equal(t, name == "new", strings.Contains(out, "\nleft "), out)
+	}
+	out, _, err = command(t, "runs", "--json", filepath.Join(root, "old"))
+	require.NoError(t, err)
+	require.NotContains(t, out, "planned")
+}
+
 func TestRunsAreDrawn(t *testing.T) {
 	root := twoRuns(t)
 	going, done := filepath.Join(root, "going"), filepath.Join(root, "done")

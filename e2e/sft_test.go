@@ -109,6 +109,11 @@ func TestSFTGoesOnWithAnotherBatch(t *testing.T) {
 			require.Less(t, steps[len(steps)-1]["update/learning_rate"], steps[len(steps)-2]["update/learning_rate"])
 			s := summaryOf(t, dir)
 			require.Equal(t, len(steps), s.Steps)
+			status, out, errs = command("", "runs", "--json", dir)
+			require.Zero(t, status, errs)
+			var told struct{ Steps, Planned int }
+			require.NoError(t, json.Unmarshal([]byte(out), &told))
+			require.Equal(t, struct{ Steps, Planned int }{len(steps), len(steps)}, told, "agentfly runs tells the steps of the epochs")
 			require.Positive(t, s.Loss["last"])
 		})
 	}

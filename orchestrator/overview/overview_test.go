@@ -3,6 +3,7 @@ package overview_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -118,6 +119,38 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, map[string]int{"environment": 3}, s.Errors)
 	require.Equal(t, []string{"failed 1/2  environment: the world has ended", "tool errors 1/1  search: the index is gone"}, s.Failures)
 	require.Equal(t, 0.5, s.Last["reward/mean"])
+}
+
+// How many steps some epochs are, the run's process says, which counted them with the data. Where an older program ran it nobody does.
+func TestPlannedStepsOfEpochs(t *testing.T) {
+	for name, c := range map[string]struct {
+		epochs, counted, want int
+		left                  float64
+	}{
+		"counted":       {epochs: 3, counted: 150, want: 150, left: 148 * 2},
+		"older":         {epochs: 3},
+		"trainer.steps": {counted: 100, want: 100, left: 98 * 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, at := filepath.Join(t.TempDir(), "r"), time.Now()
+			overviewtest.Run{Job: overviewtest.SFTJob("r", c.epochs), Planned: c.counted, Steps: overviewtest.Steps(0.25, 0.5), Now: now("", at, os.Getpid())}.Write(t, dir)
+			if c.counted == 0 {
+				db, err := sql.Open("sqlite", filepath.Join(dir, "store.db"))
+				require.NoError(t, err)
+				_, err = db.Exec("DELETE FROM facts WHERE name = 'planned'")
+				require.NoError(t, errors.Join(err, db.Close()))
+			}
+			s, err := overview.ReadStatus(t.Context(), dir, at)
+			require.NoError(t, err)
+			require.Equal(t, "sft", s.Algorithm)
+			require.Equal(t, c.want, s.Planned)
+			if c.left == 0 {
+				require.Nil(t, s.Left)
+				return
+			}
+			require.InDelta(t, c.left, *s.Left, 0.01)
+		})
+	}
 }
 
 // The failures of the present step are told however many trajectories the last one has, and a count that is not of all says so.

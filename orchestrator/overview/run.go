@@ -38,8 +38,8 @@ type Run struct {
 	Dir       string    `json:"dir"`
 	State     State     `json:"state"`
 	Error     string    `json:"error,omitempty"`
-	Steps     int       `json:"steps"`   // that are done
-	Planned   int       `json:"planned"` // trainer.steps
+	Steps     int       `json:"steps"`             // that are done
+	Planned   int       `json:"planned,omitempty"` // of the whole run; 0: not known
 	Algorithm string    `json:"algorithm"`
 	Model     string    `json:"model"`
 	Reward    *float64  `json:"reward,omitempty"`   // mean of the last step
@@ -71,7 +71,9 @@ type jobFacts struct {
 		Advantage string `yaml:"advantage"`
 		Loss      string `yaml:"loss"`
 	} `yaml:"algorithm"`
-	SFT     any `yaml:"sft"`
+	SFT *struct {
+		Epochs int `yaml:"epochs"`
+	} `yaml:"sft"`
 	Distill any `yaml:"distill"`
 	Trainer struct {
 		Steps int `yaml:"steps"`
@@ -86,6 +88,14 @@ func (f jobFacts) algorithm() string {
 		return "distill"
 	}
 	return strings.Trim(f.Algorithm.Advantage+"/"+f.Algorithm.Loss, "/")
+}
+
+// planned is how many steps the run takes: where it learns epochs, those that its process counted with the data.
+func (f jobFacts) planned(db *store.Reader) (int, error) {
+	if f.SFT != nil && f.SFT.Epochs > 0 {
+		return runfolder.Planned(db)
+	}
+	return f.Trainer.Steps, nil
 }
 
 // Read reads a run folder. What cannot be read of it makes the run Unreadable.
@@ -106,12 +116,15 @@ func (r *Run) read(at time.Time) (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: %w", runfolder.JobFile, err)
 	}
-	r.Name, r.Planned, r.Algorithm, r.Model = cmp.Or(facts.Name, r.Name), facts.Trainer.Steps, facts.algorithm(), cmp.Or(facts.Model.Path, "from scratch")
+	r.Name, r.Algorithm, r.Model = cmp.Or(facts.Name, r.Name), facts.algorithm(), cmp.Or(facts.Model.Path, "from scratch")
 	db, err := store.OpenReader(filepath.Join(r.Dir, store.File))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	if r.Planned, err = facts.planned(db); err != nil {
+		return err
+	}
 	if r.metrics, err = db.Steps(); err != nil {
 		return err
 	}

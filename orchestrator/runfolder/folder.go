@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
@@ -25,6 +26,9 @@ const (
 
 // JobFact is the path of the run's job file, to which the paths in the run folder's copy are relative.
 const JobFact = "job"
+
+// plannedFact is how many steps the run takes. Those of sft.epochs follow from the data, which no reader of the folder has.
+const plannedFact = "planned"
 
 // Folder is the folder of a run.
 type Folder struct {
@@ -135,8 +139,8 @@ func cannotBeMade(err error) error {
 	return err
 }
 
-// Open makes the run folder, or opens the one to resume, and writes the job into it. note gets what the user should know of a job that
-// changed.
+// Open makes the run folder, or opens the one to resume, and writes the job and how many steps it takes into it. note gets what the user should
+// know of a job that changed.
 func (f *Folder) Open(j *job.Job, note func(string)) (err error) {
 	if err := os.MkdirAll(f.Checkpoints(), 0o755); err != nil {
 		return cannotBeMade(err)
@@ -172,8 +176,10 @@ func (f *Folder) Open(j *job.Job, note func(string)) (err error) {
 	if err != nil {
 		return err
 	}
-	identity := []store.Fact{{Name: nameFact, Value: f.Name}, {Name: folderFact, Value: folder}, {Name: placeFact, Value: f.place()}}
-	if err := f.DB.SetFacts(context.Background(), identity...); err != nil { // together: the name of a copy is never at its place
+	facts := []store.Fact{
+		{Name: nameFact, Value: f.Name}, {Name: folderFact, Value: folder}, {Name: placeFact, Value: f.place()}, {Name: plannedFact, Value: strconv.Itoa(j.Trainer.Steps)},
+	}
+	if err := f.DB.SetFacts(context.Background(), facts...); err != nil { // together: the name of a copy is never at its place
 		return err
 	}
 	if path, err := filepath.Abs(j.Path()); err == nil { // what the job's relative paths are relative to
@@ -185,6 +191,19 @@ func (f *Folder) Open(j *job.Job, note func(string)) (err error) {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
 	return nil
+}
+
+// Planned is how many steps a run takes, as its process wrote into the store; 0: an older program wrote none.
+func Planned(db *store.Reader) (int, error) {
+	text, err := db.Fact(plannedFact)
+	if err != nil || text == "" {
+		return 0, err
+	}
+	steps, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, fmt.Errorf("the planned steps in the store cannot be read: %w", err)
+	}
+	return steps, nil
 }
 
 // Log appends a line to metrics.jsonl.

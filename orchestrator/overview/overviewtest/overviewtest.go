@@ -24,6 +24,7 @@ var started = time.Date(2026, time.March, 4, 5, 6, 7, 0, time.UTC)
 // Run is what a run folder is to hold.
 type Run struct {
 	Job         string // job.yaml; "": a small one
+	Planned     int    // steps that its process counted; 0: it wrote none
 	Steps       []map[string]float64
 	Evaluations []Evaluation
 	Train       []Sampled
@@ -53,12 +54,17 @@ func Job(name string, steps int) string {
 	return fmt.Sprintf("version: 1\nname: %s\nmodel: {path: tiny}\nalgorithm: {advantage: grpo, loss: ppo_clip}\ntrainer: {steps: %d, learning_rate: 0.001}\n", name, steps)
 }
 
+// SFTJob is job.yaml of supervised fine-tuning over so many epochs, whose trainer.steps count for nothing; 0: they count.
+func SFTJob(name string, epochs int) string {
+	return fmt.Sprintf("version: 1\nname: %s\nmodel: {path: tiny}\nsft: {batch: 8, epochs: %d}\ntrainer: {steps: 100, learning_rate: 0.001}\n", name, epochs)
+}
+
 // Write writes a run folder.
 func (r Run) Write(t testing.TB, dir string) {
 	t.Helper()
 	ctx := context.Background()
 	f := runfolder.New(dir, false)
-	require.NoError(t, f.Open(&job.Job{}, func(string) {}))
+	require.NoError(t, f.Open(&job.Job{Trainer: job.Trainer{Steps: r.Planned}}, func(string) {}))
 	for i, m := range r.Steps {
 		require.NoError(t, f.DB.AddStep(ctx, i, m, nil))
 	}
