@@ -3,6 +3,7 @@ package agents
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -30,6 +31,11 @@ type Format interface {
 // Marks is what a Format has whose calls begin with texts that are special tokens of the models that write it: they must not be left
 // out when a completion is decoded.
 type Marks interface{ Marks() []string }
+
+// CallIDs is what a Format has whose models' chat templates take ids of calls in one form alone. A digest gives the same id each time.
+type CallIDs interface {
+	CallID(digest [sha256.Size]byte) string
+}
 
 // Writer is a Format that writes a call as its models do. Whether Parse reads it as that call, who writes it asks: tags cannot
 // write every call.

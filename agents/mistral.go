@@ -3,6 +3,8 @@ package agents
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base32"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,6 +44,7 @@ var (
 	_ Required = (*mistral)(nil)
 	_ grammar  = (*mistral)(nil)
 	_ Marks    = (*mistral)(nil)
+	_ CallIDs  = (*mistral)(nil)
 )
 
 func newMistral(specs []tools.Spec, o FormatOptions) (Format, error) {
@@ -60,6 +63,11 @@ func (f *mistral) Stops() []string { return nil }
 
 // Marks are special tokens of Mistral's tokenizers.
 func (f *mistral) Marks() []string { return []string{mistralMark, mistralArgs, mistralID} }
+
+// CallID is nine letters and digits: the templates of the tokenizers up to v11 refuse any other id.
+func (f *mistral) CallID(digest [sha256.Size]byte) string {
+	return base32.HexEncoding.EncodeToString(digest[:])[:9]
+}
 
 // Calls implements Required.
 func (f *mistral) Calls(several bool) (form.Expr, error) {

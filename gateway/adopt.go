@@ -8,7 +8,6 @@ import (
 
 	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
-	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -46,17 +45,16 @@ func (s *Session) adopt(r *trajectory.Trajectory, forked bool) (adopted int) {
 			dialect: in.Dialect,
 		}
 		of := r.Samples[was.Sample]
-		p := prompt{ids: of.TokenIDs[:was.CompletionStart], text: in.Prompt, history: messages, after: in.After}
+		p := prompt{ids: of.TokenIDs[:was.CompletionStart], text: in.Prompt, history: messages, sent: messages, after: in.After}
 		k := s.growth.history.keyOf(messages)
 		switch {
 		case !in.Whole:
 			before := s.growth.replies[in.After]
 			q.Tools = before.tools
-			reply := masks.Reply{History: before.history, Tools: q.Tools, Completion: before.completion, Results: messages, Sampled: before.sampled, Prompt: before.text}
-			p.history = reply.Messages()
-			if _, p.text, err = s.gate.Renderer.Continue(reply); err != nil {
+			if s.prompts.goOn(&p, before, q.Tools, messages) != nil {
 				return i
 			}
+			p.ids = of.TokenIDs[:was.CompletionStart]
 			k = before.asked.with(keyOf(before.echo, s.growth.history.thoughts))
 			for _, m := range messages {
 				k = k.with(keyOf(m, s.growth.history.thoughts))

@@ -180,8 +180,7 @@ func (g *growth) conversation(of *trajectory.Incoming) (messages []trajectory.Me
 	tools = of.Schemas
 	if !of.Whole && of.After >= 0 && of.After < len(g.replies) && g.replies[of.After] != nil {
 		before := g.replies[of.After]
-		messages, _ = g.conversation(g.t.Turns[of.After].Incoming)
-		messages, tools = append(messages, before.echo), before.tools
+		messages, tools = append(slices.Clone(before.sent), before.echo), before.tools
 	}
 	var more []trajectory.Message
 	_ = json.Unmarshal(of.Messages, &more) // it was read when the session began

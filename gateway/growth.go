@@ -43,7 +43,7 @@ func (g *growth) add(q asked, p prompt, turn trajectory.Turn, done engines.Compl
 	g.replies = append(g.replies, nil)
 	if q.Messages != nil {
 		g.replies[index] = &said{
-			turn: index, schemas: p.schemas, tools: q.Tools, history: p.history, text: p.text, completion: turn.Completion,
+			turn: index, schemas: p.schemas, tools: q.Tools, history: p.history, sent: p.sent, text: p.text, completion: turn.Completion,
 			ids: slices.Clip(sample.TokenIDs), sampled: slices.Clip(sample.TokenIDs[turn.CompletionStart:]),
 		}
 		g.history.add(asked, echoes, g.replies[index])

@@ -91,14 +91,15 @@ type said struct {
 	schemas    key // of the tools that its prompt described
 	tools      []json.RawMessage
 	history    []trajectory.Message
-	text       string             // that history was rendered to
-	completion string             // decoded, without the token that ended it
-	ids        []int32            // of the sample up to the end of the completion
-	sampled    []int32            // the completion's, the end of ids
-	calls      string             // the ids of its calls
-	thought    string             // what it thought, without white space
-	asked      key                // the conversation that it was asked with
-	echo       trajectory.Message // as a client repeats it that changes nothing
+	sent       []trajectory.Message // the same, its replies as a client repeats them
+	text       string               // that history was rendered to
+	completion string               // decoded, without the token that ended it
+	ids        []int32              // of the sample up to the end of the completion
+	sampled    []int32              // the completion's, the end of ids
+	calls      string               // the ids of its calls
+	thought    string               // what it thought, without white space
+	asked      key                  // the conversation that it was asked with
+	echo       trajectory.Message   // as a client repeats it that changes nothing
 }
 
 // history knows the replies of a session by the conversations that they end.

@@ -21,6 +21,7 @@ type prompt struct {
 	history []trajectory.Message // that text renders
 	after   int                  // the turn that it goes on after; -1: none
 	fresh   []trajectory.Message // behind that turn's reply, whose ids go on; nil: all are rendered
+	sent    []trajectory.Message // the conversation, its replies as a client repeats them
 	schemas key
 	format  agents.Format // nil: calls are not looked for
 }
@@ -51,22 +52,32 @@ func (m prompter) render(q asked, before *said, rest []trajectory.Message) (p pr
 	if before != nil {
 		p.after = before.turn
 	}
-	if before != nil && before.schemas == p.schemas && len(rest) > 0 {
-		r := masks.Reply{History: before.history, Tools: q.Tools, Completion: before.completion, Results: rest, Sampled: before.sampled, Prompt: before.text}
-		ids, text, err := m.renderer.Continue(r)
-		if err == nil {
-			p.ids, p.text, p.history, p.fresh = slices.Concat(before.ids, ids), text, r.Messages(), rest
-			return p, nil
-		}
-		if !errors.Is(err, masks.ErrRewritten) {
-			return p, bad(err)
-		}
+	if before != nil && before.schemas == p.schemas && len(rest) > 0 && m.goOn(&p, before, q.Tools, rest) == nil {
+		return p, nil
 	}
 	if p.ids, p.text, err = m.renderer.Prompt(q.Messages, q.Tools, true); err != nil {
 		return p, bad(err)
 	}
-	p.history = q.Messages
+	p.history, p.sent = q.Messages, q.Messages
 	return p, nil
+}
+
+// goOn makes a prompt of the ids up to a reply and the messages behind it. Where the template refuses the replies as text, which they were sampled as, it
+// has those before this one as the client repeats them: Mistral's templates take text of the assistant once between two messages of a user, and any
+// number of calls. What stands behind the reply is the same, and the ids before it stay the sampled ones. An error says that a new prompt has to be made.
+func (m prompter) goOn(p *prompt, before *said, tools []json.RawMessage, rest []trajectory.Message) error {
+	r := masks.Reply{History: before.history, Tools: tools, Completion: before.completion, Results: rest, Sampled: before.sampled, Prompt: before.text}
+	ids, text, err := m.renderer.Continue(r)
+	if err != nil && !errors.Is(err, masks.ErrRewritten) {
+		r.History, r.Prompt = before.sent, ""
+		ids, text, err = m.renderer.Continue(r)
+	}
+	if err != nil {
+		return err
+	}
+	p.ids, p.text, p.history, p.fresh = slices.Concat(before.ids, ids), text, r.Messages(), rest
+	p.sent = slices.Concat(before.sent, []trajectory.Message{before.echo}, rest)
+	return nil
 }
 
 // textAlone refuses a conversation with an image: no engine gets one from here.

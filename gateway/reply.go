@@ -37,7 +37,7 @@ func readReply(session, model string, c *call, q asked, p prompt, text string, d
 		for _, piece := range append(splitter.Push(rest), splitter.End()...) {
 			if piece.Call != nil {
 				call := *piece.Call
-				call.ID = callID(session, c.number, len(r.Calls))
+				call.ID = callID(p.format, session, c.number, len(r.Calls))
 				r.Calls = append(r.Calls, call)
 			}
 			content = append(content, piece.Content...)
@@ -72,8 +72,12 @@ func offThought(prompt, text string) (thought, rest string) {
 }
 
 // callID names a call of a reply. It is the same when the reply is recalled.
-func callID(session string, call, n int) string {
-	k := hashOf(session + "/" + strconv.Itoa(call))
+func callID(f agents.Format, session string, call, n int) string {
+	name := session + "/" + strconv.Itoa(call)
+	if ids, ok := f.(agents.CallIDs); ok {
+		return ids.CallID(hashOf(name + "/" + strconv.Itoa(n)))
+	}
+	k := hashOf(name)
 	return "call_" + hex.EncodeToString(k[:8]) + strconv.Itoa(n)
 }
 

@@ -184,7 +184,7 @@ func (t *telling) more(piece func(dialects.Piece) error) error {
 		if p.Call != nil {
 			say(t.thought.End()) // what it held back stands before the call
 			call := *p.Call
-			call.ID = "call_" + t.stamp.id("")[1:]
+			call.ID = callID(t.choice.format, "call_"+t.stamp.id("")[1:])
 			out = append(out, dialects.Piece{Call: &call})
 			continue
 		}

@@ -191,10 +191,10 @@ func (in *chatRequest) conversation(c *codec) (*conversation, error) {
 	}, err
 }
 
-// call writes a call of the reply, with a name of its own.
-func (a *chatAPI) call(c *trajectory.ToolCall) dialects.ChatCall {
+// call writes a call of a choice, with an id of its own.
+func (a *chatAPI) call(of *choice, c *trajectory.ToolCall) dialects.ChatCall {
 	named := *c
-	named.ID = a.stamp.id("chatcmpl-tool")
+	named.ID = callID(of.format, a.stamp.id("chatcmpl-tool"))
 	return dialects.NewChatCall(named)
 }
 
@@ -206,7 +206,7 @@ func (a *chatAPI) choice(j *chatJob, c *choice) chatChoice {
 		var text strings.Builder
 		for _, e := range append(c.calls.Push(c.output.String()), c.calls.End()...) {
 			if e.Call != nil {
-				message.Calls = append(message.Calls, a.call(e.Call))
+				message.Calls = append(message.Calls, a.call(c, e.Call))
 			}
 			text.WriteString(e.Content)
 		}
@@ -280,7 +280,7 @@ func (a *chatAPI) deltas(j *chatJob, c *choice) []chatChoice {
 	for _, p := range parts {
 		switch {
 		case p.Call != nil:
-			call := a.call(p.Call)
+			call := a.call(c, p.Call)
 			at := index
 			call.Index = &at
 			index++

@@ -26,6 +26,7 @@ type choice struct {
 	sentText  int              // bytes of output
 	offset    int              // of the next token's text, for text_offset
 	calls     *agents.Splitter // nil: calls are not looked for
+	format    agents.Format    // of calls
 	announced bool
 }
 

@@ -64,7 +64,7 @@ func (t *conversations) choices(ctx context.Context, c *conversation, id string,
 	choices = t.engine.choices(id, p, params, [][]int32{prompt}, []int{want}, form)
 	if format != nil {
 		for _, choice := range choices {
-			choice.calls = agents.NewSplitter(format, c.oneCall)
+			choice.format, choice.calls = format, agents.NewSplitter(format, c.oneCall)
 			if opened {
 				choice.calls.InThought()
 			}

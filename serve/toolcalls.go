@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"crypto/sha256"
 	"slices"
 
 	"github.com/agentfly/agentfly/agents"
@@ -18,6 +19,14 @@ type callParser struct {
 func (p callParser) format(specs []tools.Spec) (agents.Format, error) {
 	of, _ := p.registry.Parser(p.name)
 	return p.registry.NewFormat(of.Name, specs, agents.FormatOptions{})
+}
+
+// callID is the id of a call: id, or where the models of the format know ids of one form alone, one of them that is made of it.
+func callID(f agents.Format, id string) string {
+	if ids, ok := f.(agents.CallIDs); ok {
+		return ids.CallID(sha256.Sum256([]byte(id)))
+	}
+	return id
 }
 
 // keeping is a tokenizer whose special tokens that begin a call, or are the tags of a thought, are text.
