@@ -306,6 +306,9 @@ func (e *environment) run(ctx context.Context, code string, score bool) (environ
 		return environments.Result{Observation: environments.Text("The code failed.\n" + said), Info: map[string]any{"exit": out.Exit}}, nil
 	}
 	data, err := boxed.Read(e.folder.Root(), submission, mostSubmission)
+	if boxed.HostFault(err) {
+		return environments.Result{}, err
+	}
 	wrong := ""
 	var predictions []string
 	if err != nil {

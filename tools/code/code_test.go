@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -268,4 +269,12 @@ func BenchmarkShell(b *testing.B) {
 	benchmark(b, nil, func(r *tools.Registry, n int) {
 		check(b, sh(r, "a", fmt.Sprintf("echo $((%d + 1))", n)), fmt.Sprint(n+1))
 	})
+}
+
+// A tree that this process could not watch for want of descriptors is the sandbox's failure, which is tried again; what a program did is told to the model.
+func TestWhoEndedASession(t *testing.T) {
+	var broken *tools.BrokenError
+	require.ErrorAs(t, ended(&sandbox.ExitError{Exceeded: sandbox.Unwatched, Cause: syscall.EMFILE}), &broken)
+	require.NotErrorAs(t, ended(&sandbox.ExitError{Exceeded: sandbox.Unwatched, Cause: syscall.EACCES}), &broken)
+	require.NotErrorAs(t, ended(&sandbox.ExitError{Exceeded: "memory"}), &broken)
 }

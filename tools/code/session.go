@@ -111,7 +111,7 @@ func ended(err error) error {
 	switch {
 	case err == nil:
 		return errors.New("the interpreter has ended")
-	case !errors.As(err, &exit):
+	case !errors.As(err, &exit) || exit.Blind():
 		return &tools.BrokenError{Text: "the sandbox failed"}
 	case exit.Exceeded == "memory":
 		return errors.New("it used too much memory")
