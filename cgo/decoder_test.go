@@ -274,6 +274,56 @@ func TestDecoderRepeatsSteps(t *testing.T) {
 	})
 }
 
+// A recording that gets no memory is tried again, ever more seldom, and the steps meanwhile are computed; one that was made before is
+// still repeated.
+func TestDecoderRecordsOnceThereIsMemory(t *testing.T) {
+	onDevices(t, func(t *testing.T, d decoding) {
+		if !d.scripted {
+			t.Skip("a device that has memory records at the first try")
+		}
+		m := d.of(t, deviceModel(t, 5))
+		k := d.cache(t, m, 2)
+		of := func(rows int) *Step {
+			s := &Step{MaxBlocks: 1}
+			for i := range rows {
+				s.Outputs = append(s.Outputs, Output{Row: add(s, []int32{int32(3 + i)}, 0, []int32{int32(i)}), Given: true, Target: 5})
+			}
+			return s
+		}
+		since := func(begun, failed int) [2]int {
+			made, lost := recordings()
+			return [2]int{made - begun, lost - failed}
+		}
+		run := func(s *Step, times int) []float32 {
+			var first []float32
+			for range times {
+				require.NoError(t, k.Step(s))
+				if first == nil {
+					first = slices.Clone(s.Logprobs)
+				}
+				require.LessOrEqual(t, worst(t, s.Logprobs, first), d.tolerance())
+			}
+			return first
+		}
+		begun, failed := recordings()
+		before := run(of(1), 2)
+		require.Equal(t, [2]int{1, 0}, since(begun, failed))
+
+		const most = 1 << 20
+		failRecordings(most)
+		t.Cleanup(func() { failRecordings(0) })
+		run(of(2), 1000)
+		_, lost := recordings()
+		require.InDelta(t, 9, lost-failed, 1, "of 1,000 steps")
+		require.LessOrEqual(t, worst(t, run(of(1), 2), before), d.tolerance())
+		require.Equal(t, [2]int{1, lost - failed}, since(begun, failed))
+
+		failRecordings(0)
+		run(of(2), 1025)
+		require.Equal(t, [2]int{2, lost - failed}, since(begun, failed))
+	})
+}
+
 // Given tokens of a prompt get the forward's logprobs.
 func TestDecoderScoresGivenTokens(t *testing.T) {
 	onDevices(t, func(t *testing.T, d decoding) {

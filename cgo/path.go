@@ -79,6 +79,9 @@ func recordings() (recorded, failed int) {
 	return int(made), int(lost)
 }
 
+// failRecordings has the next count recordings where the CPU stands for a device fail as the driver does without memory.
+func failRecordings(count int) { C.af_cuda_fail_recordings(C.int64_t(count)) }
+
 // matrix is a buffer of an operation: rows of columns numbers.
 type matrix struct {
 	rows, columns int

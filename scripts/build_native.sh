@@ -97,7 +97,7 @@ for f in cgo/src/*.cc cgo/src/cuda/*.cc; do
     ;;
   */cuda/graph.cc) extra="$extra $graphs" headers='cgo/src/cuda/graph.h cgo/src/cuda/launch.h' ;;
   */cuda/*) headers='cgo/src/cuda/driver.h cgo/src/cuda/image.h cgo/src/cuda/launch.h cgo/src/cuda/scripted.h' ;;
-  */single_rows.cc) headers=cgo/src/cuda/graph.h ;;
+  */single_rows.cc) headers='cgo/src/cuda/graph.h cgo/src/cuda/scripted.h' ;;
   esac
   # shellcheck disable=SC2086 # the pattern is meant to expand
   add "$here/$f" "$extra" $headers cgo/af.h cgo/src/*.h cgo/src/gloo/gloo/*.h cgo/src/gloo/gloo/*/*.h

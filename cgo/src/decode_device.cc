@@ -121,6 +121,8 @@ class DeviceDecoder : public Decoder {
     check_type();
     at::NoGradGuard mode;
     af_model& m = *shape_.model;
+    // Before anything is launched, so that a step that gets no memory leaves nothing that reads its inputs.
+    if (m.device.is_cuda()) host_room(s.num_outputs * m.config.vocab_size);
     at::Tensor logits;
     if (singles_.takes(s)) {
       const std::lock_guard<std::mutex> lock(deterministic_mutex());
@@ -151,16 +153,18 @@ class DeviceDecoder : public Decoder {
                      ": on a device they are the same");
   }
 
-  // In pinned memory beside a CUDA device, which writes there at its full rate. It stays for the next step.
-  at::Tensor on_host(const at::Tensor& logits) {
-    if (!logits.defined() || !logits.is_cuda()) return logits;
-    const int64_t n = logits.numel();
+  // Pinned memory for n numbers, which a CUDA device writes to at its full rate. It stays for the next step.
+  at::Tensor host_room(int64_t n) {
     if (!host_.defined() || host_.numel() < n) {
       host_ = at::Tensor();
       const auto size = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));  // as pinned blocks are anyway
       host_ = at::empty({size}, at::TensorOptions(at::kFloat).pinned_memory(true));
     }
-    return host_.narrow(0, 0, n).view(logits.sizes()).copy_(logits);
+    return host_.narrow(0, 0, n);
+  }
+  at::Tensor on_host(const at::Tensor& logits) {
+    if (!logits.defined() || !logits.is_cuda()) return logits;
+    return host_room(logits.numel()).view(logits.sizes()).copy_(logits);
   }
 
   const CacheShape shape_;

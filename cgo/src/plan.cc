@@ -123,7 +123,9 @@ void rotate(const af_model& m, Plan& p, const std::vector<int64_t>& positions) {
   if (!m.device.is_cpu()) {
     const at::Tensor frequency = at::from_blob(const_cast<float*>(m.config.inv_freq), {half}, at::kFloat);
     const at::Tensor angle = to_device(m, positions).to(at::kFloat).unsqueeze(1) * to_device(m, frequency);
-    p.cos_T = at::cos(angle).mul_(m.config.attention_factor), p.sin_T = at::sin(angle).mul_(m.config.attention_factor);
+    at::Tensor cos = at::cos(angle).mul_(m.config.attention_factor),
+               sin = at::sin(angle).mul_(m.config.attention_factor);
+    p.cos_T = std::move(cos), p.sin_T = std::move(sin);  // both or, where memory is short, none
     return;
   }
   // Tokens of many sequences have few positions: then each is computed once.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iostream>
 #include <numeric>
+#include <string_view>
 
 #include "cuda/graph.h"
 #include "cuda/scripted.h"
@@ -18,6 +19,7 @@ namespace {
 constexpr int64_t kMostRows = 256;      // beyond, launches are no longer what a step waits for
 constexpr int64_t kLeastKeys = 512;     // of the smallest size
 constexpr int64_t kUnrecorded = 1;      // steps of a size before its launches are recorded
+constexpr int64_t kMostBetween = 4096;  // steps of a size from one recording that failed to the next
 constexpr int64_t kLong = 8, kInt = 4;  // bytes
 
 struct {
@@ -30,6 +32,13 @@ int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 int64_t rows_for(int64_t n) {
   if (n <= 8) return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
   return round_up(n, n <= 64 ? 8 : n <= 128 ? 16 : 32);
+}
+
+// libtorch's allocator has an error of its own for it; the driver and cuBLAS say so in the text alone.
+bool is_short_of_memory(const std::exception& e) {
+  const std::string_view why = e.what();
+  return dynamic_cast<const c10::OutOfMemoryError*>(&e) != nullptr || why.find("out of memory") != why.npos ||
+         why.find("ALLOC_FAILED") != why.npos;
 }
 
 }  // namespace
@@ -115,7 +124,7 @@ class SingleRows::Step : public Cached {
     attend_paged(m, rows_, qkv.narrow(1, 0, q), kv, out);
   }
 
-  int64_t runs = 0;  // before it was recorded
+  int64_t runs = 0, due = kUnrecorded;  // since the last recording that failed; how many there are before the next
 
  private:
   af_model& m;
@@ -178,15 +187,17 @@ void SingleRows::record(Step& step) {
   try {
     step.record(*recorder_);
     recordings.made++;
-  } catch (const c10::OutOfMemoryError&) {  // while launches are recorded libtorch frees no cached memory
-    step.runs = 0;
-    recordings.failed++;
   } catch (const std::exception& e) {
+    recordings.failed++;
+    if (is_short_of_memory(
+            e)) {  // while launches are recorded libtorch frees no cached memory: later there may be more
+      step.runs = 0, step.due = std::min(kMostBetween, 2 * step.due);
+      return;
+    }
     const std::string why = e.what();
     std::cerr << "agentfly: the launches of decode steps cannot be recorded on " << shape_.model->device.str() << " ("
               << why.substr(0, why.find('\n')) << "): each is made anew, which is slower\n";
     recorder_ = nullptr;
-    recordings.failed++;
   }
 }
 
@@ -199,7 +210,7 @@ at::Tensor SingleRows::run(const af_step& s) {
     step.fill(s, inputs_);
     // With fsdp the weights come from other ranks; no machine with two GPUs has tried whether graphs hold there.
     const bool whole = recorder_ != nullptr && shape_.model->exchange == nullptr;
-    if (whole && !step.recorded() && step.runs++ >= kUnrecorded) record(step);
+    if (whole && !step.recorded() && step.runs++ >= step.due) record(step);
     return (whole && step.recorded() ? step.replay() : step.compute()).narrow(0, 0, s.num_outputs);
   } catch (...) {
     try {
@@ -216,3 +227,4 @@ extern "C" void af_cuda_recordings(int64_t* recorded, int64_t* failed) {
   *recorded = af::recordings.made;
   *failed = af::recordings.failed;
 }
+extern "C" void af_cuda_fail_recordings(int64_t count) { af::cuda::fail_recordings(count); }

@@ -1,6 +1,7 @@
 // Compiled with -DAF_CUDA_GRAPHS where libtorch has CUDA and CUDA's headers are found.
 #include "graph.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -24,10 +25,13 @@ class Again : public Graph {
  private:
   std::function<void()> f_;
 };
+std::atomic<int64_t> to_fail{0};
+
 class Repeats : public Recorder {
  public:
   std::unique_ptr<Graph> record(const std::function<void()>& f) override {
     f();
+    TORCH_CHECK(to_fail == 0 || to_fail-- == 0, "CUDA error: out of memory");
     return std::make_unique<Again>(f);
   }
 };
@@ -116,6 +120,8 @@ bool asked() {
 }
 
 }  // namespace
+
+void fail_recordings(int64_t count) { to_fail = count; }
 
 std::unique_ptr<Recorder> recorder(at::Device device) {
   if (!asked()) return nullptr;

@@ -27,4 +27,7 @@ class Recorder {
 // has the CPU stand for a device a graph calls f again.
 std::unique_ptr<Recorder> recorder(at::Device device);
 
+// For the tests: the next count recordings of the CPU in place of a device fail as the driver does without memory.
+void fail_recordings(int64_t count);
+
 }  // namespace af::cuda

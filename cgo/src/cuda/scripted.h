@@ -20,6 +20,8 @@ af_error *af_cuda_operation(const char *operation, int device, int dtype, float 
 
 /* Since the process began: decode steps whose launches were recorded (single_rows.h), and recordings that failed. */
 void af_cuda_recordings(int64_t *recorded, int64_t *failed);
+/* The next count recordings where the CPU stands for a device fail as the driver does without memory. */
+void af_cuda_fail_recordings(int64_t count);
 
 /* Counts what a forward and backward over b (logprobs of every row, gradients of every parameter) asks of a device that
    scripted CUDA stands for, on tensors without numbers: writes to file a line for each operator of libtorch, with its
