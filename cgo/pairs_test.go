@@ -69,8 +69,8 @@ func TestPairsOfBFloat16(t *testing.T) {
 	require.Equal(t, "agentfly: products of bfloat16 by this processor's VDPBF16PS are wrong; AVX-512 multiplies widened numbers instead\n", errs)
 }
 
-// In bfloat16 the engine's attention over a paged cache has the bits of the trainer's over blocks of tokens: for a head of 2 to 128
-// elements, 1 to 9 queries, blocks of 8 to 24 tokens, drawn lengths up to 70 and one of 900, in a cache and a scratch that held NaN before; and
+// In bfloat16 the engine's attention over a paged cache, of one token at a time and of up to twelve together, has the bits of the trainer's
+// over blocks of tokens: for a head of 2 to 128 elements, 1 to 9 queries, blocks of 8 to 24 tokens, drawn lengths up to 70 and one of 900, in a cache and a scratch that held NaN before; and
 // nearly the values and gradients of float64; the denominator is of the rounded probabilities. By the instruction emulated, by the
 // processor's other tiles and, where the processor has it, by the instruction.
 func TestAttentionOfPairs(t *testing.T) {
@@ -81,7 +81,7 @@ func TestAttentionOfPairs(t *testing.T) {
 		out, err := exec.Command(program, args...).Output()
 		require.NoError(t, err)
 		t.Logf("%s", out)
-		require.Regexp(t, "^pairs "+pairs+`, rows \d{5,}, different 0, wrong 0, lse wrong 0, of rounded 1, gradients 0\.0[01]\d\d apart\n$`, string(out))
+		require.Regexp(t, "^pairs "+pairs+`, rows \d{5,}, together 0, different 0, wrong 0, lse wrong 0, of rounded 1, gradients 0\.0[01]\d\d apart\n$`, string(out))
 	}
 	emulated := build(emulatedPairs)
 	run("1", emulated)

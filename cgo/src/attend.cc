@@ -170,35 +170,44 @@ Panels whole(const bfloat16* data, int64_t count, int64_t K, AttendScratch& scra
 Panels keys_of(const PagedHead<bfloat16>& head, const int32_t* blocks, int64_t used, AttendScratch& scratch) {
   const int64_t each = in_panels(head.block_size) / kPanel;
   const bfloat16** at = grown(scratch.at, used * each);
-  for (int64_t p = 0; p < used * each; p++)
-    at[p] = head.keys + blocks[p / each] * head.key_stride + p % each * head.E * kPanel;
+  for (int64_t b = 0; b < used; b++) {
+    const bfloat16* keys = head.keys + blocks[b] * head.key_stride;
+    for (int64_t p = 0; p < each; p++) at[b * each + p] = keys + p * head.E * kPanel;
+  }
   return {at, used * each, 1, head.E, head.E};
 }
 // The values of a sequence's first n tokens, an even number: a block is a piece of each panel.
 Panels values_of(const PagedHead<bfloat16>& head, const int32_t* blocks, int64_t n, AttendScratch& scratch) {
-  const int64_t size = head.block_size, used = (n + size - 1) / size, count = in_panels(head.E) / kPanel;
+  const int64_t size = head.block_size, used = parts_of(n, size), count = in_panels(head.E) / kPanel;
   const bfloat16** at = grown(scratch.at, count * used);
-  for (int64_t i = 0; i < count * used; i++)
-    at[i] = head.values + blocks[i % used] * head.value_stride + i / used * size * kPanel;
+  for (int64_t p = 0; p < count; p++) {
+    const bfloat16* values = head.values + p * size * kPanel;
+    for (int64_t b = 0; b < used; b++) at[p * used + b] = values + blocks[b] * head.value_stride;
+  }
   return {at, count, used, size, n};
 }
 
 // X is the type that the rows of chain have.
 template <class X>
-void attend_by_pairs(float* out, const float* q, int64_t G, const PagedHead<bfloat16>& head, float scale,
-                     const int32_t* blocks, int64_t n, AttendScratch& scratch) {
-  const int64_t size = head.block_size, each = in_panels(size), used = (n + size - 1) / size;
-  const int64_t E = head.E, wide = in_panels(E), stride = used * each, even = n / 2 * 2;
-  float *s = grown(scratch.scores, G * stride), *o = grown(scratch.out, G * wide), *total = grown(scratch.total, G);
-  X *x = grown_rows<X>(scratch, G * (E + stride)), *p = x + G * E;
-  for (int64_t i = 0; i < G * E; i++) round_to(x[i], q[i]);
-  chain({s, stride, false}, x, E, G, keys_of(head, blocks, used, scratch));
+void attend_by_pairs(const Queries& t, const PagedHead<bfloat16>& head, float scale, const int32_t* blocks, int64_t n,
+                     AttendScratch& scratch) {
+  const int64_t size = head.block_size, each = in_panels(size), used = parts_of(n, size);
+  const int64_t E = head.E, wide = in_panels(E), stride = used * each, even = n / 2 * 2, all = padded<bfloat16>(n);
+  const int64_t G = t.G, B = t.count * G;
+  float *s = grown(scratch.scores, B * stride), *o = grown(scratch.out, B * wide), *total = grown(scratch.total, B);
+  X *x = grown_rows<X>(scratch, B * (E + stride)), *p = x + B * E;
+  for (int64_t i = 0; i < t.count; i++) kernel::to_half(x + i * G * E, t.q + i * t.q_stride, G * E);
+  chain({s, stride, false}, x, E, B, keys_of(head, blocks, used, scratch));
   for (int64_t b = 1; b < used && size < each; b++) {  // closes the gaps behind blocks that fill no panel
-    for (int64_t g = 0; g < G; g++) std::copy_n(s + g * stride + b * each, size, s + g * stride + b * size);
+    for (int64_t row = 0; row < B; row++) std::copy_n(s + row * stride + b * each, size, s + row * stride + b * size);
   }
   float max;
-  for (int64_t g = 0; g < G; g++) total[g] = kernel::half_exp_minus_max(p + g * stride, s + g * stride, n, scale, &max);
-  if (even > 0) chain({o, wide, false}, p, stride, G, values_of(head, blocks, even, scratch));
+  for (int64_t row = 0; row < B; row++) {
+    const int64_t seen = n - t.count + 1 + row / G;
+    total[row] = kernel::half_exp_minus_max(p + row * stride, s + row * stride, seen, scale, &max);
+    std::fill(p + row * stride + seen, p + row * stride + all, X());
+  }
+  if (even > 0) chain({o, wide, false}, p, stride, B, values_of(head, blocks, even, scratch));
   if (even < n) {  // the last pair's second token may be of another sequence, or be no number: zeros take its place
     const bfloat16* values = head.values + blocks[used - 1] * head.value_stride + even % size * kPanel;
     bfloat16* last = grown(scratch.panels, 2 * wide);
@@ -206,10 +215,10 @@ void attend_by_pairs(float* out, const float* q, int64_t G, const PagedHead<bflo
       last[2 * e] = values[e / kPanel * kPanel * size + e % kPanel * 2];
       last[2 * e + 1] = 0;
     }
-    for (int64_t g = 0; g < G; g++) p[g * stride + n] = 0;
-    chain({o, wide, even > 0}, p + even, stride, G, whole(last, wide / kPanel, 2, scratch));
+    chain({o, wide, even > 0}, p + even, stride, B, whole(last, wide / kPanel, 2, scratch));
   }
-  for (int64_t g = 0; g < G; g++) kernel::scale_to(out + g * E, o + g * wide, 1 / total[g], E);
+  for (int64_t row = 0; row < B; row++)
+    kernel::scale_to(t.out + row / G * t.out_stride + row % G * E, o + row * wide, 1 / total[row], E);
 }
 
 // Panels [ceil(A / 16), E/2, 16, 2] of rows [A, E]; zeros behind A.
@@ -401,9 +410,9 @@ void attend(float* out, const float* q, int64_t G, const PagedHead<float>& head,
   }
 }
 
-void attend(float* out, const float* q, int64_t G, const PagedHead<bfloat16>& head, float scale, const int32_t* blocks,
-            int64_t n, AttendScratch& scratch) {
-  by_pairs([&](auto x) { attend_by_pairs<decltype(x)>(out, q, G, head, scale, blocks, n, scratch); });
+void attend(const Queries& queries, const PagedHead<bfloat16>& head, float scale, const int32_t* blocks, int64_t n,
+            AttendScratch& scratch) {
+  by_pairs([&](auto x) { attend_by_pairs<decltype(x)>(queries, head, scale, blocks, n, scratch); });
 }
 
 void attend_block(bfloat16* out, int64_t out_stride, float* lse, int64_t lse_stride, const HalfBlock& block,

@@ -1,11 +1,11 @@
-// Attention of one row of an inference step over the paged cache and, in bfloat16, of a block of the trainer's rows.
+// Attention of rows of an inference step over the paged cache and, in bfloat16, of a block of the trainer's rows.
 //
 // In bfloat16 the two have the same bits where all numbers are finite: the trainer multiplies what a token does not
-// see by zero, which spreads NaN and infinity, and the engine leaves it out. Both products go by pairs as panel.h
-// says: a score is one chain over pairs of elements, an output one chain over the keys by pairs of positions 2i and
-// 2i + 1, with a zero behind an odd end. The queries are not scaled, which would round them anew: the scores are. The
-// probabilities exp(score - max) are rounded to bfloat16, and the softmax's denominator is the sum of the rounded
-// ones, so that the weights add up to 1.
+// see by zero, which spreads NaN and infinity; the engine leaves it out, but for the tokens that it computes together.
+// Both products go by pairs as panel.h says: a score is one chain over pairs of elements, an output one chain over the
+// keys by pairs of positions 2i and 2i + 1, with a zero behind an odd end. The queries are not scaled, which would
+// round them anew: the scores are. The probabilities exp(score - max) are rounded to bfloat16, and the softmax's
+// denominator is the sum of the rounded ones, so that the weights add up to 1.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -27,7 +27,6 @@ struct PagedHead {
   int64_t E;
 };
 
-inline int64_t in_panels(int64_t n) { return (n + kPanel - 1) / kPanel * kPanel; }
 // Elements of a block's keys and of its values, of one layer and head.
 template <class W>
 int64_t key_elements(int64_t block_size, int64_t E) {
@@ -53,9 +52,18 @@ struct AttendScratch {
 // whose token j lies in block blocks[j / block_size]. The order of every sum depends on n alone.
 void attend(float* out, const float* q, int64_t G, const PagedHead<float>& head, const int32_t* blocks, int64_t n,
             AttendScratch& scratch);
-// The same as softmax(scale q K^T) V of queries of bfloat16. out is not rounded.
-void attend(float* out, const float* q, int64_t G, const PagedHead<bfloat16>& head, float scale, const int32_t* blocks,
-            int64_t n, AttendScratch& scratch);
+
+// The queries of consecutive tokens of a sequence, G for each, and where what they get goes.
+struct Queries {
+  const float* q;  // token i's are q + i * q_stride [G, E]
+  int64_t q_stride;
+  float* out;  // as q
+  int64_t out_stride, count, G;
+};
+// The same as softmax(scale q K^T) V of queries of bfloat16, whose last token sees the first n of the sequence, n >=
+// count, and each one before it one less. out is not rounded, and has the same bits however many tokens come together.
+void attend(const Queries& queries, const PagedHead<bfloat16>& head, float scale, const int32_t* blocks, int64_t n,
+            AttendScratch& scratch);
 
 // The queries of consecutive tokens, G for each, of one key/value head.
 struct HalfBlock {

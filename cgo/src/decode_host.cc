@@ -45,7 +45,8 @@ at::Tensor vector(const HostCache& c, const at::Tensor& t) {
 }
 
 Loop loop_of(Team& team) {
-  return [&team](int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) { team.run(n, grain, f); };
+  return {team.size(),
+          [&team](int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) { team.run(n, grain, f); }};
 }
 
 void pack(HostCache& c, const Loop& loop) {
@@ -87,24 +88,33 @@ class Step {
         E(m.config.head_dim),
         eps(static_cast<float>(m.config.rms_norm_eps)),
         scale(static_cast<float>(1 / std::sqrt(static_cast<double>(E)))),
-        writes(cache.shape.writers(step)) {
+        writes(cache.shape.writers(step)),
+        all_spans(spans()) {
     x = make(D), normed = make(D), qkv = make((H + 2 * K) * E), attn = make(H * E), gate_up = make(2 * F),
     act = make(F);
     const int64_t half = E / 2;
     cos = make(half), sin = make(half);
     const float factor = static_cast<float>(m.config.attention_factor);
-    each_row(half * 16, [&](int64_t r) {
+    each_row(all(), half * 16, [&](int64_t r) {
       kernel::rotation(cos + r * half, sin + r * half, static_cast<float>(s.positions[r]), m.config.inv_freq, half,
                        factor);
     });
   }
 
   at::Tensor run() {
-    each_row(D, [&](int64_t r) {
+    each_row(all(), D, [&](int64_t r) {
       std::copy_n(m.embed_VD.const_data_ptr<float>() + s.tokens[r] * D, D, x + r * D);
       settle(x + r * D, D);
     });
-    for (int64_t i = 0; i < m.config.num_layers; i++) layer(i);
+    const int64_t L = m.config.num_layers;
+    for (int64_t i = 0; i <= L; i++) {  // from one attention to the next no row needs another
+      if (i > 0) attention(i - 1);
+      in_parts(loop, R, [&](const Loop& within, int64_t first, int64_t count) {
+        const Part part{within, first, count};
+        if (i > 0) after_attention(c.layers[i - 1], part);
+        if (i < L) before_attention(c.layers[i], i, part);
+      });
+    }
     if (s.num_outputs == 0) return {};
     const int64_t O = s.num_outputs, width = (m.config.vocab_size + 15) / 16 * 16;
     const float* weight = c.norm.const_data_ptr<float>();
@@ -115,6 +125,14 @@ class Step {
   }
 
  private:
+  // The rows that one call of in_parts is for.
+  struct Part {
+    const Loop& loop;
+    int64_t first, count;
+  };
+
+  Part all() const { return {loop, 0, R}; }
+
   float* make_rows(int64_t rows, int64_t n) {
     buffers.push_back(c.pool->take({rows, n}));
     return buffers.back().mutable_data_ptr<float>();
@@ -123,9 +141,9 @@ class Step {
 
   // f of each row, on several threads when the rows hold work enough: floats is what one row reads or writes.
   template <class Fn>
-  void each_row(int64_t floats, const Fn& f) const {
-    team.run(R, std::max<int64_t>(1, 16384 / floats), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; r++) f(r);
+  static void each_row(const Part& part, int64_t floats, const Fn& f) {
+    part.loop.run(part.count, std::max<int64_t>(1, 16384 / floats), [&](int64_t begin, int64_t end) {
+      for (int64_t r = part.first + begin; r < part.first + end; r++) f(r);
     });
   }
 
@@ -137,33 +155,43 @@ class Step {
     kernel::rms_norm(to, row, weight, D, eps);
     settle(to, D);
   }
-  // The rows x, normed where they are needed.
-  Rows normed_by(const at::Tensor& weight) const {
+  // The part's rows of x, normed where they are needed.
+  Rows normed_by(const at::Tensor& weight, const Part& part) const {
     const float* w = weight.const_data_ptr<float>();
-    return {normed, D, [this, w](int64_t r) { norm(normed + r * D, x + r * D, w); }};
+    return {normed + part.first * D, D, [this, w, &part](int64_t i) {
+              const int64_t at = (part.first + i) * D;
+              norm(normed + at, x + at, w);
+            }};
   }
 
-  void layer(int64_t i) {
-    const PackedLayer& l = c.layers[i];
+  void before_attention(const PackedLayer& l, int64_t index, const Part& part) {
     const int64_t width = (H + 2 * K) * E;
-    l.qkv.apply(loop, qkv, width, normed_by(l.input_norm), R, false, c.shape.half);
-    store(l, i);
-    attention(i);
-    l.o.apply(loop, x, D, {attn, H * E, nullptr}, R, true, c.shape.half);
-    l.gate_up.apply(loop, gate_up, 2 * F, normed_by(l.post_norm), R, false, c.shape.half);
-    const auto activate = [this](int64_t r) {
-      kernel::swiglu(act + r * F, gate_up + r * 2 * F, F);
-      settle(act + r * F, F);
+    l.qkv.apply(part.loop, qkv + part.first * width, width, normed_by(l.input_norm, part), part.count, false,
+                c.shape.half);
+    store(l, index, part);
+  }
+
+  void after_attention(const PackedLayer& l, const Part& part) {
+    const int64_t first = part.first, count = part.count;
+    float *to = x + first * D, *gates = gate_up + first * 2 * F, *acts = act + first * F;
+    l.o.apply(part.loop, to, D, {attn + first * H * E, H * E, nullptr}, count, true, c.shape.half);
+    l.gate_up.apply(part.loop, gates, 2 * F, normed_by(l.post_norm, part), count, false, c.shape.half);
+    const auto activate = [&](int64_t i) {
+      if (c.shape.half) {
+        kernel::half_swiglu(acts + i * F, gates + i * 2 * F, F);
+      } else {
+        kernel::swiglu(acts + i * F, gates + i * 2 * F, F);
+      }
     };
-    l.down.apply(loop, x, D, {act, F, activate}, R, true, c.shape.half);
+    l.down.apply(part.loop, to, D, {acts, F, activate}, count, true, c.shape.half);
   }
 
   // q/k norm, RoPE, in float32 the attention's scale on q, and the row's key and value into the cache.
-  void store(const PackedLayer& l, int64_t index) {
+  void store(const PackedLayer& l, int64_t index, const Part& part) {
     const int64_t width = (H + 2 * K) * E, half = E / 2;
     const float *q_norm = nullptr, *k_norm = nullptr;
     if (m.config.qk_norm) q_norm = l.q_norm.const_data_ptr<float>(), k_norm = l.k_norm.const_data_ptr<float>();
-    each_row(2 * width, [&](int64_t r) {
+    each_row(part, 2 * width, [&](int64_t r) {
       float* row = qkv + r * width;
       for (int64_t h = 0; q_norm != nullptr && h < H + K; h++) {
         kernel::rms_norm(row + h * E, row + h * E, h < H ? q_norm : k_norm, E, eps);
@@ -194,22 +222,42 @@ class Step {
     return {first_key + k * keys, first_value + k * values, K * keys, K * values, B, E};
   }
 
+  // Rows of consecutive tokens of a sequence.
+  struct Span {
+    int64_t first, count;
+  };
+  // All rows in spans. In bfloat16 a span's queries are the rows of one product: eight tokens fill its tiles.
+  std::vector<Span> spans() const {
+    const int64_t most = c.shape.half ? 8 : 1;
+    std::vector<Span> all;
+    for (int64_t r = 0; r < R; r++) {
+      const bool goes_on = r > 0 && s.sequence[r] == s.sequence[r - 1] && s.positions[r] == s.positions[r - 1] + 1;
+      if (goes_on && all.back().count < most) {
+        all.back().count++;
+      } else {
+        all.push_back({r, 1});
+      }
+    }
+    return all;
+  }
+
   // Heads outside, rows inside: rows that share a prefix find its keys in the cache.
   void attention(int64_t index) {
-    const int64_t width = (H + 2 * K) * E, G = H / K;
+    const int64_t width = (H + 2 * K) * E, G = H / K, S = static_cast<int64_t>(all_spans.size());
     int64_t pairs = 0;
     for (int64_t r = 0; r < R; r++) pairs += s.positions[r] + 1;
-    const int64_t grain = std::max<int64_t>(1, 32768 * R / (pairs * G * E));
-    team.run(K * R, grain, [&](int64_t begin, int64_t end) {
+    const int64_t grain = std::max<int64_t>(1, 32768 * S / (pairs * G * E));
+    team.run(K * S, grain, [&](int64_t begin, int64_t end) {
       AttendScratch scratch;
       for (int64_t unit = begin; unit < end; unit++) {
-        const int64_t k = unit / R, r = unit % R, n = s.positions[r] + 1;
+        const Span& span = all_spans[static_cast<size_t>(unit % S)];
+        const int64_t k = unit / S, r = span.first, n = s.positions[r] + span.count;
         const int32_t* blocks = s.block_table + s.sequence[r] * s.max_blocks;
         const float* q = qkv + r * width + k * G * E;
         float* to = attn + (r * H + k * G) * E;
         if (c.shape.half) {
-          attend(to, q, G, head<bfloat16>(index, k), scale, blocks, n, scratch);
-          settle(to, G * E);
+          attend({q, width, to, H * E, span.count, G}, head<bfloat16>(index, k), scale, blocks, n, scratch);
+          for (int64_t i = 0; i < span.count; i++) settle(to + i * H * E, G * E);
         } else {
           attend(to, q, G, head<float>(index, k), blocks, n, scratch);
         }
@@ -225,6 +273,7 @@ class Step {
   const int64_t R, D, F, H, K, E;
   const float eps, scale;          // of the norms, of attention's scores
   const std::vector<bool> writes;  // [R] whether the row's key and value go to the cache
+  const std::vector<Span> all_spans;
   std::vector<at::Tensor> buffers;
   float *x, *normed, *qkv, *attn, *gate_up, *act, *cos, *sin;
 };

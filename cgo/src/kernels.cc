@@ -61,16 +61,16 @@ INLINE double sum_wide(F8 v) {
   return s;
 }
 
-// exp to about 2 units in the last place; NaN stays NaN, below -87.3 the result is the smallest normal number.
-INLINE F8 exp8(F8 x) {
-  const F8 low = all(-87.33654f), high = all(88.72283f);
-  x = x < low ? low : x;  // in this order a NaN passes
-  x = x > high ? high : x;
+// exp of x <= 88.7 to about 2 units in the last place; NaN stays NaN, below -87.3 the result is the smallest
+// normal number. It is what is returned, 0.7 to 1.42, times 2^n.
+INLINE F8 exp_parts(F8 x, I8& n) {
+  const F8 low = all(-87.33654f);
+  x = x < low ? low : x;              // in this order a NaN passes
   const F8 magic = all(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer, held in the low bits
   const F8 shifted = x * 1.44269504f + magic;
-  const F8 n = shifted - magic;
-  F8 r = x - n * 0.693359375f;
-  r = r + n * 2.12194440e-4f;
+  const F8 whole = shifted - magic;
+  F8 r = x - whole * 0.693359375f;
+  r = r + whole * 2.12194440e-4f;
   F8 p = all(1.9875691500e-4f);
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
@@ -78,19 +78,35 @@ INLINE F8 exp8(F8 x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
-  // 2^n in two factors, because n may be 128. These casts keep the bits.
-  const I8 k = (I8)shifted - 0x4B400000;
-  const I8 half = k >> 1;
-  const I8 a = (half + 127) << 23, b = (k - half + 127) << 23;
+  n = (I8)shifted - 0x4B400000;  // this cast and those below keep the bits
+  return p;
+}
+INLINE F8 exp8(F8 x) {
+  const F8 high = all(88.72283f);
+  I8 n;
+  const F8 p = exp_parts(x > high ? high : x, n);
+  const I8 half = n >> 1;  // 2^n in two factors, because n may be 128
+  const I8 a = (half + 127) << 23, b = (n - half + 127) << 23;
   return p * (F8)a * (F8)b;
+}
+// The same for x <= 0.
+INLINE F8 exp8_below(F8 x) {
+  I8 n;
+  const F8 p = exp_parts(x, n);
+  return p * (F8)((n + 127) << 23);
 }
 INLINE F8 sigmoid8(F8 x) { return 1.0f / (1.0f + exp8(-x)); }
 
 template <class X>
 INLINE float greatest_of(const X* x, int64_t n) {  // -infinity for none
   const float lowest = -std::numeric_limits<float>::infinity();
-  F8 m = all(lowest);
+  F8 m = all(lowest), a = m, b = m, c = m;  // of which none waits for another
   int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    m = max8(load(x + i), m), a = max8(load(x + i + 8), a);
+    b = max8(load(x + i + 16), b), c = max8(load(x + i + 24), c);
+  }
+  m = max8(max8(m, a), max8(b, c));
   for (; i + 8 <= n; i += 8) m = max8(load(x + i), m);
   if (i < n) m = max8(load_some(x + i, n - i, lowest), m);
   return greatest(m);
@@ -189,19 +205,27 @@ void rotation(float* cos, float* sin, float position, const float* inv_freq, int
   }
 }
 
-template <class X>
-CLONES void swiglu(X* act, const X* gate_up, int64_t F) {
+template <bool half, class X>
+INLINE void swiglu_of(X* act, const X* gate_up, int64_t F) {
   const X* up = gate_up + F;
-  int64_t i = 0;
-  for (; i + 8 <= F; i += 8) {
-    const F8 g = load(gate_up + i);
-    store(act + i, g * sigmoid8(g) * load(up + i));
-  }
-  if (i < F) {
-    const F8 g = load_some(gate_up + i, F - i, 0);
-    store_some(act + i, g * sigmoid8(g) * load_some(up + i, F - i, 0), F - i);
+  for (int64_t i = 0; i < F; i += 8) {
+    const int64_t n = F - i;
+    const bool whole = n >= 8;
+    const F8 g = whole ? load(gate_up + i) : load_some(gate_up + i, n, 0);
+    const F8 u = whole ? load(up + i) : load_some(up + i, n, 0);
+    const F8 a = g * sigmoid8(g) * u, result = half ? half8(a) : a;
+    if (whole) {
+      store(act + i, result);
+    } else {
+      store_some(act + i, result, n);
+    }
   }
 }
+template <class X>
+CLONES void swiglu(X* act, const X* gate_up, int64_t F) {
+  swiglu_of<false>(act, gate_up, F);
+}
+CLONES void half_swiglu(float* act, const float* gate_up, int64_t F) { swiglu_of<true>(act, gate_up, F); }
 
 template <class X>
 CLONES void swiglu_backward(X* d_gate_up, X* act, const X* gate_up, const X* d_act, int64_t F) {
@@ -293,13 +317,13 @@ CLONES float exp_minus_max(float* s, int64_t n, float* max) {
   F8 acc = all(0);
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
-    const F8 e = exp8(load(s + i) - top);
+    const F8 e = exp8_below(load(s + i) - top);
     acc += e;
     store(s + i, e);
   }
   float total = sum(acc);
   if (i < n) {
-    const F8 e = exp8(load_some(s + i, n - i, top) - top);
+    const F8 e = exp8_below(load_some(s + i, n - i, top) - top);
     for (int k = 0; k < n - i; k++) total += e[k];
     store_some(s + i, e, n - i);
   }
@@ -313,13 +337,13 @@ CLONES float half_exp_minus_max(X* p, const float* s, int64_t n, float scale, fl
   F8 acc = all(0);
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
-    const F8 e = half8(exp8(load(s + i) * scale - top));
+    const F8 e = half8(exp8_below(load(s + i) * scale - top));
     acc += e;
     store_half(p + i, e);
   }
   float total = sum(acc);
   if (i < n) {
-    const F8 e = half8(exp8(load_some(s + i, n - i, 0) * scale - top));
+    const F8 e = half8(exp8_below(load_some(s + i, n - i, 0) * scale - top));
     for (int k = 0; k < n - i; k++) total += e[k];
     store_some(p + i, e, n - i);
   }

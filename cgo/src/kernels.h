@@ -48,6 +48,7 @@ void rotation(float* cos, float* sin, float position, const float* inv_freq, int
 // act [F] = silu(gate) * up, where gate_up = [gate F, up F].
 template <class X>
 void swiglu(X* act, const X* gate_up, int64_t F);
+void half_swiglu(float* act, const float* gate_up, int64_t F);  // rounded to bfloat16
 // Also recomputes act; d_gate_up [2F] from d_act [F].
 template <class X>
 void swiglu_backward(X* d_gate_up, X* act, const X* gate_up, const X* d_act, int64_t F);

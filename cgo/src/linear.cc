@@ -9,7 +9,7 @@ void Linear::pack(const Loop& loop, const at::Tensor& weight, const at::Tensor& 
   N_ = source.size(0);
   K_ = source.size(1);
   bias_ = bias;
-  const int64_t panels = (N_ + kPanel - 1) / kPanel;
+  const int64_t panels = parts_of(N_, kPanel);
   if (!panels_.defined()) {
     const auto type = half ? at::kBFloat16 : at::kFloat;
     const int64_t size = (half ? padded<bfloat16>(K_) : K_) * kPanel;

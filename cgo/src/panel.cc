@@ -13,17 +13,20 @@ namespace af {
 namespace {
 
 constexpr int64_t kPiece = 384;  // most inner elements of a piece: 24 KiB of weights stay in the first-level cache
-constexpr int64_t kRows = 192;   // rows whose inputs stay in the second-level cache
+constexpr int64_t kRows = 192;   // most rows of a block: their inputs stay in the second-level cache
+constexpr int64_t kAlone = 48;   // least rows that a thread takes alone: of fewer it would wait for the weights
+constexpr int64_t kPart = 128;   // most rows of such a part: several, so that whoever is free takes the next
 
 // Parts of n elements of about equal length, at most most.
 struct Part {
   int64_t from, count;
 };
-int64_t parts_of(int64_t n, int64_t most) { return (n + most - 1) / most; }
 Part part_of(int64_t n, int64_t i, int64_t parts) {
   const int64_t from = n * i / parts;
   return {from, n * (i + 1) / parts - from};
 }
+const Loop kAtOnce{1, [](int64_t n, int64_t, const std::function<void(int64_t, int64_t)>& f) { f(0, n); }};
+
 // A piece of K that begins at a multiple of step.
 Part piece_of(int64_t K, int64_t i, int64_t pieces, int64_t step) {
   const Part steps = part_of(parts_of(K, step), i, pieces);
@@ -238,7 +241,7 @@ void pack_tile(bfloat16* to, const S* x, int64_t ldx, int64_t K, int64_t rows) {
 template <class R>
 void pack_rows(const Loop& loop, bfloat16* to, const R& x, int64_t first, int64_t M, int64_t K) {
   const int64_t width = padded<bfloat16>(K), tiles = parts_of(M, dot::kTile);
-  loop(tiles, std::max<int64_t>(1, (1 << 12) / (K * dot::kTile)), [&](int64_t begin, int64_t end) {
+  loop.run(tiles, std::max<int64_t>(1, (1 << 12) / (K * dot::kTile)), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
       const Part rows = part_of(M, i, tiles);
       const int64_t from = first + rows.from;
@@ -260,9 +263,8 @@ bool dot_agrees() {
   };
   for (float& v : x) v = widened(next());
   for (bfloat16& v : w) v = next();
-  const Loop at_once = [](int64_t n, int64_t, const std::function<void(int64_t, int64_t)>& f) { f(0, n); };
   bfloat16 packed[M * K];
-  pack_rows(at_once, packed, Rows{x, K, nullptr}, 0, M, K);
+  pack_rows(kAtOnce, packed, Rows{x, K, nullptr}, 0, M, K);
   dot::multiply({got, N, N, nullptr, false, false}, packed, K, M, w, K, 0, N / kPanel);
   multiply_plain({want, N, N, nullptr, false, false}, x, K, M, w, K, 0, N / kPanel);
   for (int64_t i = 0; i < M * N; i++) {
@@ -291,7 +293,7 @@ template <class W, class S>
 void pack(const Loop& loop, W* to, const S* from, int64_t N, int64_t K, int64_t stride) {
   constexpr int64_t group = kGroup<W>;
   const int64_t panels = parts_of(N, kPanel), size = padded<W>(K) * kPanel;
-  loop(panels, std::max<int64_t>(1, (1 << 14) / K), [&](int64_t begin, int64_t end) {
+  loop.run(panels, std::max<int64_t>(1, (1 << 14) / K), [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; p++) {
       W* out = to + p * size;
       const int64_t rows = std::min(kPanel, N - p * kPanel);
@@ -311,15 +313,15 @@ void pack(const Loop& loop, W* to, const S* from, int64_t N, int64_t K, int64_t 
 
 template <class W, class X>
 void apply_block(const Loop& loop, const W* w, int64_t K, const Output& out, const X* x, int64_t ldx, int64_t M) {
-  loop(parts_of(out.width, kPanel), grain_of(M, K),
-       [&](int64_t begin, int64_t end) { any_multiply(out, x, ldx, M, w, K, begin, end); });
+  loop.run(parts_of(out.width, kPanel), grain_of(M, K),
+           [&](int64_t begin, int64_t end) { any_multiply(out, x, ldx, M, w, K, begin, end); });
 }
 template <class X>
 void apply_block(const Loop& loop, const bfloat16* w, int64_t K, const HalfOutput& out, const X* x, int64_t ldx,
                  int64_t M) {
   constexpr int64_t kMost = 6, stride = kMost * kPanel;  // panels whose sums, 72 KiB, stay in the second-level cache
   const int64_t size = padded<bfloat16>(K) * kPanel;
-  loop(parts_of(out.width, kPanel), grain_of(M, K), [&](int64_t begin, int64_t end) {
+  loop.run(parts_of(out.width, kPanel), grain_of(M, K), [&](int64_t begin, int64_t end) {
     alignas(64) float sums[kRows * stride];
     for (int64_t p = begin; p < end; p += kMost) {
       const int64_t count = std::min(kMost, end - p), column = p * kPanel;
@@ -333,31 +335,32 @@ void apply_block(const Loop& loop, const bfloat16* w, int64_t K, const HalfOutpu
   });
 }
 
-// Calls f(out, first, count) for blocks of kRows of M rows, out being where the rows from first on go.
+// Calls f(within, out, first, count) for blocks of at most kRows of M rows, out being where the rows from first on go.
 template <class Out, class F>
-void in_blocks(const Out& all, int64_t M, const F& f) {
-  for (int64_t first = 0; first < M; first += kRows) {
-    Out out = all;
-    out.y += first * out.stride;
-    f(out, first, std::min(kRows, M - first));
-  }
-}
-
-template <class W>
-void apply(const Loop& loop, const W* w, int64_t K, const Output& out, const float* x, int64_t ldx, int64_t M) {
-  in_blocks(out, M, [&](const Output& to, int64_t first, int64_t rows) {
-    apply_block(loop, w, K, to, x + first * ldx, ldx, rows);
+void in_blocks(const Loop& loop, const Out& all, int64_t M, const F& f) {
+  in_parts(loop, M, [&](const Loop& within, int64_t begin, int64_t rows) {
+    for (int64_t at = 0; at < rows; at += kRows) {
+      Out out = all;
+      out.y += (begin + at) * out.stride;
+      f(within, out, begin + at, std::min(kRows, rows - at));
+    }
   });
 }
 
 // Calls f(begin, end) for pieces of M rows of K numbers.
 template <class F>
 void each_row(const Loop& loop, int64_t M, int64_t K, const F& f) {
-  loop(M, std::max<int64_t>(1, (1 << 14) / K), f);
+  loop.run(M, std::max<int64_t>(1, (1 << 14) / K), f);
 }
 
-void make_all(const Loop& loop, const Rows& x, int64_t M, int64_t K) {
-  if (x.make) each_row(loop, M, K, [&](int64_t begin, int64_t end) { make_rows(x, begin, end - begin); });
+template <class W>
+void apply(const Loop& loop, const W* w, int64_t K, const Output& out, const Rows& x, int64_t M) {
+  in_blocks(loop, out, M, [&](const Loop& within, const Output& to, int64_t first, int64_t rows) {
+    if (x.make) {
+      each_row(within, rows, K, [&](int64_t begin, int64_t end) { make_rows(x, first + begin, end - begin); });
+    }
+    apply_block(within, w, K, to, x.x + first * x.stride, x.stride, rows);
+  });
 }
 
 // The products by the instruction for pairs; false where there is none.
@@ -367,10 +370,10 @@ bool apply_by_pairs([[maybe_unused]] const Loop& loop, [[maybe_unused]] const bf
 #ifdef AF_X86
   if (!takes_pairs()) return false;
   const int64_t width = padded<bfloat16>(K);
-  std::unique_ptr<bfloat16[]> packed(new bfloat16[static_cast<size_t>(std::min(kRows, M) * width)]);
-  in_blocks(out, M, [&](const Out& to, int64_t first, int64_t rows) {
-    pack_rows(loop, packed.get(), x, first, rows, K);
-    apply_block(loop, w, K, to, packed.get(), width, rows);
+  in_blocks(loop, out, M, [&](const Loop& within, const Out& to, int64_t first, int64_t rows) {
+    std::unique_ptr<bfloat16[]> packed(new bfloat16[static_cast<size_t>(rows * width)]);
+    pack_rows(within, packed.get(), x, first, rows, K);
+    apply_block(within, w, K, to, packed.get(), width, rows);
   });
   return true;
 #else
@@ -379,14 +382,13 @@ bool apply_by_pairs([[maybe_unused]] const Loop& loop, [[maybe_unused]] const bf
 }
 
 template <class Out>
-void apply_half(const Loop& loop, const bfloat16* w, int64_t K, const Out& out, const HalfRows& x, int64_t M) {
-  if (apply_by_pairs(loop, w, K, out, x, M)) return;
-  std::unique_ptr<float[]> wide(new float[static_cast<size_t>(std::min(kRows, M) * K)]);
-  in_blocks(out, M, [&](const Out& to, int64_t first, int64_t rows) {
-    each_row(loop, rows, K, [&](int64_t begin, int64_t end) {
+void apply(const Loop& loop, const bfloat16* w, int64_t K, const Out& out, const HalfRows& x, int64_t M) {
+  in_blocks(loop, out, M, [&](const Loop& within, const Out& to, int64_t first, int64_t rows) {
+    std::unique_ptr<float[]> wide(new float[static_cast<size_t>(rows * K)]);
+    each_row(within, rows, K, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; r++) kernel::widen(wide.get() + r * K, x.x + (first + r) * x.stride, K);
     });
-    apply_block(loop, w, K, to, wide.get(), K, rows);
+    apply_block(within, w, K, to, wide.get(), K, rows);
   });
 }
 
@@ -407,6 +409,17 @@ bool takes_pairs() {
 #else
   return false;
 #endif
+}
+
+void in_parts(const Loop& loop, int64_t M, const std::function<void(const Loop&, int64_t, int64_t)>& f) {
+  if (loop.threads == 1 || M < loop.threads * kAlone) return f(loop, 0, M);
+  const int64_t parts = parts_of(M, loop.threads * kPart) * loop.threads;  // as many for each thread
+  loop.run(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+      const Part rows = part_of(M, i, parts);
+      f(kAtOnce, rows.from, rows.count);
+    }
+  });
 }
 
 void chain(const Sums& sums, const bfloat16* x, int64_t ldx, int64_t M, const Panels& w) {
@@ -434,19 +447,16 @@ void pack_panels(const Loop& loop, bfloat16* to, const bfloat16* from, int64_t N
 }
 
 void apply_panels(const Loop& loop, const float* w, int64_t K, const Output& out, const Rows& x, int64_t M) {
-  make_all(loop, x, M, K);
-  apply(loop, w, K, out, x.x, x.stride, M);
+  apply(loop, w, K, out, x, M);
 }
 void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& out, const Rows& x, int64_t M) {
-  if (apply_by_pairs(loop, w, K, out, x, M)) return;
-  make_all(loop, x, M, K);
-  apply(loop, w, K, out, x.x, x.stride, M);
+  if (!apply_by_pairs(loop, w, K, out, x, M)) apply(loop, w, K, out, x, M);
 }
 void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& out, const HalfRows& x, int64_t M) {
-  apply_half(loop, w, K, out, x, M);
+  if (!apply_by_pairs(loop, w, K, out, x, M)) apply(loop, w, K, out, x, M);
 }
 void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const HalfOutput& out, const HalfRows& x, int64_t M) {
-  apply_half(loop, w, K, out, x, M);
+  if (!apply_by_pairs(loop, w, K, out, x, M)) apply(loop, w, K, out, x, M);
 }
 
 }  // namespace af

@@ -15,6 +15,9 @@
 namespace af {
 
 constexpr int64_t kPanel = 16;  // columns of a panel: two vectors of AVX2, one of AVX-512
+// ceil(n / most): parts of at most so many.
+inline int64_t parts_of(int64_t n, int64_t most) { return (n + most - 1) / most; }
+inline int64_t in_panels(int64_t n) { return parts_of(n, kPanel) * kPanel; }
 
 // Inner elements of a panel that lie side by side: a panel of K is [K, 16], in bfloat16 [padded(K)/2, 16, 2].
 template <class W>
@@ -23,11 +26,22 @@ template <>
 inline constexpr int64_t kGroup<bfloat16> = 2;
 template <class W>
 int64_t padded(int64_t K) {
-  return (K + kGroup<W> - 1) / kGroup<W> * kGroup<W>;
+  return parts_of(K, kGroup<W>) * kGroup<W>;
 }
 
-// Calls f(begin, end) for pieces that cover [0, n), each of at least grain but the last: Team::run, at::parallel_for.
-using Loop = std::function<void(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f)>;
+// How threads share a loop, Team::run or at::parallel_for: run calls f(begin, end) for pieces that cover [0, n), each
+// of at least grain but the last.
+struct Loop {
+  int64_t threads;
+  std::function<void(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f)> run;
+};
+
+// Calls f(within, first, count) for parts of M rows, within being the loop to go through a part with. Where there are
+// rows enough, a part is one thread's alone: what it makes of its rows, no other thread has in its cache, and fetching
+// a line that another one has written takes a hundred times as long as writing it. Elsewhere all threads share the one
+// part.
+void in_parts(const Loop& loop, int64_t M,
+              const std::function<void(const Loop& within, int64_t first, int64_t count)>& f);
 
 struct Output {
   float* y;

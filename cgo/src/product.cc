@@ -236,9 +236,9 @@ void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b) {
 void linear_as_engine(const af_model& m, const at::Tensor& y, const at::Tensor& x, const at::Tensor& w,
                       const at::Tensor& bias, bool add) {
   const StageTimer timer(Stage::kLinear, w.device());
-  const Loop loop = [](int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) {
-    at::parallel_for(0, n, grain, f);
-  };
+  const Loop loop{at::get_num_threads(), [](int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& f) {
+                    at::parallel_for(0, n, grain, f);
+                  }};
   Linear packed;
   packed.pack(loop, w, bias.defined() ? wide(bias) : bias, true, m.pool.get());
   packed.apply(loop, y, x, add);

@@ -51,7 +51,7 @@ void poison(af::AttendScratch& scratch) {
 }
 
 struct Count {
-  int64_t rows = 0, different = 0, wrong = 0, log_wrong = 0;
+  int64_t rows = 0, together = 0, different = 0, wrong = 0, log_wrong = 0;
   double farthest = 0;  // of a sequence's gradient, in units of its length
   double from_rounded = 0,
          from_all = 0;  // of lse, from the log of the sum of the rounded probabilities and of all of them
@@ -71,13 +71,33 @@ void sequence(int64_t n, int64_t G, int64_t E, int64_t size, Count& count) {
   std::vector<bfloat16> key_memory(used * key, kNaN), value_memory(used * value, kNaN);
   const af::PagedHead<bfloat16> head{key_memory.data(), value_memory.data(), key, value, size, E};
   std::vector<bfloat16> engine(n * G * E);
+  std::vector<float> alone(n * G * E);
   af::AttendScratch scratch;
   for (int64_t t = 0; t < n; t++) {
     af::put(head, blocks[t / size], t % size, &k[t * E], &v[t * E]);
-    std::vector<float> out(G * E);
     poison(scratch);
-    af::attend(out.data(), &q[t * G * E], G, head, scale, blocks.data(), t + 1, scratch);
+    float* out = &alone[t * G * E];
+    af::attend({&q[t * G * E], 0, out, 0, 1, G}, head, scale, blocks.data(), t + 1, scratch);
     for (int64_t i = 0; i < G * E; i++) af::round_to(engine[t * G * E + i], out[i]);
+  }
+  // The same of tokens that come together, when no later one is in the cache.
+  std::fill(key_memory.begin(), key_memory.end(), kNaN), std::fill(value_memory.begin(), value_memory.end(), kNaN);
+  for (int64_t first = 0; first < n;) {
+    const int64_t length = std::min(from(1, 12), n - first), apart = G * E + 3;
+    std::vector<float> rows(length * (G * E + 5)), out(length * apart);
+    for (int64_t i = 0; i < length; i++) {
+      const int64_t t = first + i;
+      af::put(head, blocks[t / size], t % size, &k[t * E], &v[t * E]);
+      std::copy_n(&q[t * G * E], G * E, &rows[i * (G * E + 5)]);
+    }
+    poison(scratch);
+    af::attend({rows.data(), G * E + 5, out.data(), apart, length, G}, head, scale, blocks.data(), first + length,
+               scratch);
+    for (int64_t i = 0; i < length * G; i++) {
+      const float *one = &alone[first * G * E + i * E], *together = &out[i / G * apart + i % G * E];
+      count.together += std::memcmp(one, together, E * sizeof(float)) != 0;
+    }
+    first += length;
   }
   // Of rows and of the log of the denominator, how far apart tokens lie.
   const int64_t of_q = G * E + 6, of_out = G * E + 2, of_d_q = G * E + 4, of_lse = G + 1;
@@ -175,8 +195,10 @@ int main(int argc, char** argv) {
     }
   }
   sequence(900, 3, 64, 16, count);  // several pieces of a chain
-  std::printf("pairs %d, rows %lld, different %lld, wrong %lld, lse wrong %lld, of rounded %d, gradients %.4f apart\n",
-              af::takes_pairs() ? 1 : 0, static_cast<long long>(count.rows), static_cast<long long>(count.different),
-              static_cast<long long>(count.wrong), static_cast<long long>(count.log_wrong),
-              count.from_rounded < count.from_all / 10 ? 1 : 0, count.farthest);
+  std::printf(
+      "pairs %d, rows %lld, together %lld, different %lld, wrong %lld, lse wrong %lld, of rounded %d, gradients %.4f "
+      "apart\n",
+      af::takes_pairs() ? 1 : 0, static_cast<long long>(count.rows), static_cast<long long>(count.together),
+      static_cast<long long>(count.different), static_cast<long long>(count.wrong),
+      static_cast<long long>(count.log_wrong), count.from_rounded < count.from_all / 10 ? 1 : 0, count.farthest);
 }

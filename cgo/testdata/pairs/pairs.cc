@@ -14,7 +14,7 @@ namespace {
 
 using af::bfloat16;
 
-void in_one_piece(int64_t n, int64_t, const std::function<void(int64_t, int64_t)>& f) { f(0, n); }
+const af::Loop in_one_piece{1, [](int64_t n, int64_t, const std::function<void(int64_t, int64_t)>& f) { f(0, n); }};
 
 struct Case {
   int64_t M, N, K;
@@ -51,7 +51,7 @@ int64_t differing(const Case& c, std::mt19937& random, bool plain) {
   if (plain) {  // without intrinsics
     af::multiply_plain(output(other), x.data(), c.K, c.M, panels.data(), c.K, 0, af::parts_of(c.N, af::kPanel));
   } else {
-    af::apply(in_one_piece, panels.data(), c.K, output(other), x.data(), c.K, c.M);
+    af::apply(in_one_piece, panels.data(), c.K, output(other), af::Rows{x.data(), c.K, nullptr}, c.M);
   }
   int64_t n = 0;
   for (size_t i = 0; i < y.size(); i++) n += std::memcmp(&y[i], &other[i], sizeof(float)) != 0;
