@@ -3,6 +3,7 @@
 package cgo
 
 /*
+#include <malloc.h>
 #include <stdlib.h>
 #include "af.h"
 #include "src/cuda/scripted.h"
@@ -81,6 +82,9 @@ func recordings() (recorded, failed int) {
 
 // failRecordings has the next count recordings where the CPU stands for a device fail as the driver does without memory.
 func failRecordings(count int) { C.af_cuda_fail_recordings(C.int64_t(count)) }
+
+// trimHeap gives what malloc holds of freed memory back to the system.
+func trimHeap() { C.malloc_trim(0) }
 
 // matrix is a buffer of an operation: rows of columns numbers.
 type matrix struct {
