@@ -165,7 +165,7 @@ func (x *External) answered(t *trajectory.Trajectory, answer string) {
 // resample samples the recorded calls of a trajectory once more, and of those that others sampled, or begun, what is its own. What the agent made of them is
 // taken as it was recorded.
 func (r *Sampler) resample(ctx context.Context, p Place, t, recovered *trajectory.Trajectory) error {
-	again, err := r.completionsAgain(ctx, p, t.ID, recovered)
+	again, err := resampling{r, p, recovered}.all(ctx, t.ID)
 	if err != nil {
 		return err
 	}
@@ -207,22 +207,29 @@ type timed struct {
 	seconds float64
 }
 
-// completionsAgain samples the completions of the turns of a recorded trajectory that are its own, whose prompts are all in the record. They are by turn.
-func (r *Sampler) completionsAgain(ctx context.Context, p Place, id string, recovered *trajectory.Trajectory) ([]timed, error) {
-	again := make([]timed, len(recovered.Turns))
+// resampling samples the completions of a recorded trajectory once more. Their prompts are all in the record.
+type resampling struct {
+	*Sampler
+	place    Place
+	recorded *trajectory.Trajectory
+}
+
+// all are the completions of the turns that the trajectory with an id sampled itself, by turn.
+func (r resampling) all(ctx context.Context, id string) ([]timed, error) {
+	again := make([]timed, len(r.recorded.Turns))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var all sync.WaitGroup
 	var once sync.Once
 	var failed error
-	for _, chain := range chainsOf(recovered, id) {
+	for _, chain := range chainsOf(r.recorded, id) {
 		all.Go(func() {
 			for _, turn := range chain {
 				start := time.Now()
-				c, err := r.completionAgain(ctx, p, recovered, turn)
+				c, err := r.completion(ctx, turn)
 				if err != nil {
 					once.Do(func() {
-						failed = &failure{trajectory.OriginEngine, fmt.Errorf("orchestrator: %s turn %d: %w", p.ID(), turn, err)}
+						failed = &failure{trajectory.OriginEngine, fmt.Errorf("orchestrator: %s turn %d: %w", r.place.ID(), turn, err)}
 						cancel()
 					})
 					return
@@ -258,10 +265,10 @@ func chainsOf(recovered *trajectory.Trajectory, id string) (chains [][]int) {
 	return chains
 }
 
-// completionAgain samples the completion of a recorded turn once more, behind what others begun it with.
-func (r *Sampler) completionAgain(ctx context.Context, p Place, recovered *trajectory.Trajectory, turn int) (engines.Completion, error) {
-	was := recovered.Turns[turn]
-	begun := beginningOf(recovered, turn, was.BegunTokens())
+// completion samples that of a turn, behind what others begun it with.
+func (r resampling) completion(ctx context.Context, turn int) (engines.Completion, error) {
+	was := r.recorded.Turns[turn]
+	begun := beginningOf(r.recorded, turn, was.BegunTokens())
 	sampling := r.Sampling
 	if was.Incoming != nil {
 		sampling.Stop = slices.Concat(sampling.Stop, was.Incoming.Stop)
@@ -274,7 +281,7 @@ func (r *Sampler) completionAgain(ctx context.Context, p Place, recovered *traje
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	c, err := r.Engine.Generate(ctx, engines.Request{
-		ID: p.ID() + "-" + strconv.Itoa(turn), Session: r.RunName + "/" + p.root(), Prompt: slices.Concat(begun.Prompt.IDs, begun.IDs), Sampling: sampling, Seed: was.Seed,
+		ID: r.place.ID() + "-" + strconv.Itoa(turn), Session: r.RunName + "/" + r.place.root(), Prompt: slices.Concat(begun.Prompt.IDs, begun.IDs), Sampling: sampling, Seed: was.Seed,
 	})
 	return begun.Before(c), err
 }
