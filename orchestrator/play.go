@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/agentfly/agentfly/agents"
@@ -18,6 +20,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
+	"go.yaml.in/yaml/v3"
 )
 
 // Player samples with a job's policy, agent and tools for a person who watches. Nothing is trained or stored. It is used by one goroutine.
@@ -161,23 +164,53 @@ func (h *heard) Generate(ctx context.Context, r engines.Request) (engines.Comple
 	return c, err
 }
 
-// OfRun is the job of a run as it ran, from the run folder's copy, whose paths are those of the job file that it was made of.
-func OfRun(dir string, known *agents.Registry) (_ *job.Job, err error) {
+// OfRun is the job of a run as it ran, to sample with, from the run folder's copy.
+func OfRun(dir string, known *agents.Registry) (*job.Job, error) {
+	j, text, err := copyOf(dir, known)
+	if err != nil {
+		return nil, err
+	}
+	if hidden := hiddenIn(text); hidden != "" {
+		return nil, job.InputError(fmt.Errorf("%s: %s holds %s, in place of a key or a password; write it as ${NAME} in the job file, and name that file",
+			filepath.Join(dir, runfolder.JobFile), hidden, job.Secret))
+	}
+	return j, nil
+}
+
+// copyOf reads the run folder's copy of the job, whose paths are those of the job file that it was made of.
+func copyOf(dir string, known *agents.Registry) (_ *job.Job, text []byte, err error) {
 	from, err := store.OpenReader(filepath.Join(dir, store.File))
 	if err != nil {
-		return nil, job.InputError(err)
+		return nil, nil, job.InputError(err)
 	}
 	path, err := from.Fact(runfolder.JobFact)
 	if err = errors.Join(err, from.Close()); err != nil {
-		return nil, job.InputError(err)
+		return nil, nil, job.InputError(err)
 	}
 	copied := filepath.Join(dir, runfolder.JobFile)
-	text, err := os.ReadFile(copied)
-	if err != nil {
-		return nil, job.InputError(fmt.Errorf("%w; name a run folder", err))
+	if text, err = os.ReadFile(copied); err != nil {
+		return nil, nil, job.InputError(fmt.Errorf("%w; name a run folder", err))
 	}
 	if path == "" { // an older program's
 		path = copied
 	}
-	return job.Parse(path, text, job.Options{Agents: known, Shown: copied})
+	j, err := job.Parse(path, text, job.Options{Agents: known, Shown: copied})
+	return j, text, err
+}
+
+// hiddenIn is the block of a run's copy of the job that lacks a secret without which an episode would be another one; "": none.
+func hiddenIn(text []byte) (block string) {
+	var blocks map[string]yaml.Node
+	_ = yaml.Unmarshal(text, &blocks) // it was parsed
+	for _, name := range slices.Sorted(maps.Keys(blocks)) {
+		value := blocks[name]
+		if name != "report" && holdsSecret(&value) { // an episode reports nothing
+			return name
+		}
+	}
+	return ""
+}
+
+func holdsSecret(n *yaml.Node) bool {
+	return strings.Contains(n.Value, job.Secret) || slices.ContainsFunc(n.Content, holdsSecret)
 }

@@ -54,7 +54,7 @@ func readData(j *job.Job, own data.Own) (m jobData, err error) {
 		if m.learn, m.conversations, err = objective.ReadSFT(j); err != nil {
 			return m, err
 		}
-		m.files = []data.File{{Name: "train", Path: m.learn.Path, Hash: m.learn.Hash}}
+		m.files = []data.File{{Name: "train", Path: m.learn.Path, Hash: m.learn.Hash, Run: j.Data.Run != ""}}
 		return m, nil
 	}
 	train, eval, deal, err := data.Read(j, own)

@@ -28,7 +28,7 @@ func EachStored(ctx context.Context, dir string, q overview.Filter, known *agent
 // either it shows the ids.
 func decoder(dir string, known *agents.Registry) func([]int32) string {
 	paths := []string{checkpoint.LastOf(dir)}
-	if j, err := OfRun(dir, known); err == nil && j.Model.Path != "" {
+	if j, _, err := copyOf(dir, known); err == nil && j.Model.Path != "" {
 		paths = append(paths, j.ModelPath(j.Model.Path))
 	}
 	for _, path := range paths {

@@ -130,3 +130,15 @@ func TestAStepLeavesCutTrajectoriesOut(t *testing.T) {
 	require.Less(t, filter["tokens/unpacked"], score["tokens/unpacked"])
 	require.Zero(t, parse["stop/max_tokens"])
 }
+
+// A run's copy of the job that lacks a key or a password is not sampled with: a tool that is refused would look like a policy that fails.
+func TestACopyWithoutItsSecrets(t *testing.T) {
+	for text, want := range map[string]string{
+		"tools: [{http: {url: \"https://me:(secret)@host/\"}}]":             "tools",
+		"engine: {kind: vllm, api_key: (secret)}\ntools: [calculator]":      "engine",
+		"report: [{mlflow: \"http://me:(secret)@host\"}]":                   "",
+		"engine: {kind: vllm, api_key: \"${KEY}\"}\nname: the secret of it": "",
+	} {
+		require.Equal(t, want, hiddenIn([]byte(text)), text)
+	}
+}

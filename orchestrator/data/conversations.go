@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -154,14 +155,23 @@ func (m *SFT) refuseOverlap() error {
 	return nil
 }
 
-// frozenIn tells which roles the run in a folder does not train, by its newest job. Where that cannot be read, or is not there, these are the roles
-// that need no rule of a job.
-func frozenIn(dir string) func(trajectory.Role) bool {
-	j, _ := job.Draft(filepath.Join(dir, "job.yaml"), job.Options{}) // the rest of the job may name what is not here
-	if j == nil {
-		j = &job.Job{}
+// frozenIn tells which roles the run in a folder does not train, by its newest job. Where the folder has none, these are the roles that need no rule of
+// a job. Rules that cannot be read are an error: what they freeze would be learned.
+func frozenIn(dir string) (func(trajectory.Role) bool, error) {
+	path := filepath.Join(dir, "job.yaml")
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return job.Agent{}.Frozen(), nil
 	}
-	return j.Agent.Frozen()
+	j, err := job.Draft(path, job.Options{}) // the rest of the job may name what is not here
+	if j == nil {
+		return nil, fmt.Errorf("the roles that the run does not train cannot be read: %w", err)
+	}
+	if all := (*job.Error)(nil); errors.As(err, &all) {
+		if wrong := all.Of("agent.roles"); wrong != nil {
+			return nil, fmt.Errorf("the roles that the run does not train cannot be read: %s", wrong)
+		}
+	}
+	return j.Agent.Frozen(), nil
 }
 
 // chooseFromRun picks trajectories out of a run's store: those that were sampled for training and finished without being cut, with the
@@ -173,7 +183,10 @@ func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, er
 		return nil, "", err
 	}
 	defer db.Close()
-	frozen := frozenIn(dir)
+	frozen, err := frozenIn(dir)
+	if err != nil {
+		return nil, "", err
+	}
 	byTask := map[string][]*trajectory.Trajectory{}
 	err = db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		t := r.Trajectory

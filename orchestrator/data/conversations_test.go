@@ -162,14 +162,24 @@ func TestChoosingFromARunLeavesOutWhatItDoesNotTrain(t *testing.T) {
 		"train-0-2-0": slices.Concat(on, on),
 	}, masks(), "no job says what is frozen")
 
-	text := "model: {path: \"${A_VARIABLE_THAT_IS_NOT_SET}\"}\nsomething: new\nagent: {kind: external, roles: [{name: planner, train: false}, {name: solver}]}\n"
+	text := "model: {path: \"${A_VARIABLE_THAT_IS_NOT_SET}\"}\nsomething: new\nagent: {kind: external, roles: [{name: planner, system: ^plan, train: false}, {name: solver}]}\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "job.yaml"), []byte(text), 0o600))
 	require.Equal(t, map[string][]bool{
 		"train-0-0-0": slices.Concat(on, off),
 		"train-0-1-0": slices.Concat(off, off, on),
 	}, masks(), "nothing is left of the third; what else is wrong with the job does not matter")
 
-	text = "agent: {kind: external, roles: [{name: auxiliary}, {name: planner, train: false}]}\n"
+	for _, text := range []string{
+		"agent: {kind: external, roles: [{name: planner, train: \"${A_VARIABLE_THAT_IS_NOT_SET}\"}]}\n",
+		"agent: {kind: external, roles: [{name: \"${A_VARIABLE_THAT_IS_NOT_SET}\", train: false}]}\n",
+		"agent: [\n",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "job.yaml"), []byte(text), 0o600))
+		_, _, err := chooseFromRun(dir, job.Data{})
+		require.ErrorContains(t, err, "the roles that the run does not train cannot be read: ", text)
+	}
+
+	text = "agent: {kind: external, roles: [{name: auxiliary, system: ^side}, {name: planner, train: false}]}\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "job.yaml"), []byte(text), 0o600))
 	require.Equal(t, slices.Concat(on, off, on), masks()["train-0-1-0"])
 }

@@ -89,15 +89,16 @@ type File struct {
 	Name string // train, or train/SOURCE
 	Path string
 	Hash string // SHA-256
+	Run  bool   // it is a run folder; the hash is that of what is chosen of it
 }
 
 func (t *Tasks) Files(name string) []File {
 	if len(t.Sources) == 0 {
-		return []File{{name, t.Path, t.Hash}}
+		return []File{{Name: name, Path: t.Path, Hash: t.Hash}}
 	}
 	var out []File
 	for _, s := range t.Sources {
-		out = append(out, File{name + "/" + s.Name, s.Path, s.Hash})
+		out = append(out, File{Name: name + "/" + s.Name, Path: s.Path, Hash: s.Hash})
 	}
 	return out
 }
@@ -108,7 +109,11 @@ func SameFiles(dir string, began map[string]string, files []File) (now map[strin
 	now = map[string]string{}
 	for _, f := range files {
 		now[f.Name] = f.Hash
-		if before, ok := began[f.Name]; ok && before != f.Hash {
+		before, ok := began[f.Name]
+		if ok && before != f.Hash && f.Run {
+			return nil, job.InputError(fmt.Errorf("what is learned of the run %s is not what the run in %s began with: that run went on, or an older program chose other trajectories and turns; begin a new run with --output", f.Path, dir))
+		}
+		if ok && before != f.Hash {
 			return nil, job.InputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", f.Path, dir))
 		}
 	}

@@ -36,6 +36,16 @@ type Error struct {
 
 func (e *Error) Error() string { return strings.Join(e.Lines, "\n") }
 
+// Of is the first problem with the value at a path, such as agent.roles, or within it; nil: there is none.
+func (e *Error) Of(path string) *Problem {
+	for i, p := range e.problems {
+		if strings.HasPrefix(p.Text, path+".") || strings.HasPrefix(p.Text, path+":") {
+			return &e.problems[i]
+		}
+	}
+	return nil
+}
+
 func asError(all []Problem) error {
 	if len(all) == 0 {
 		return nil

@@ -36,12 +36,15 @@ func (r *scalars) expand(n *yaml.Node, path string) (value string, expanded bool
 	shown := withoutPassword(n.Value)
 	switch {
 	case !expanded && isSecret(path) && n.Value != "":
-		r.secrets[path] = "(secret)"
+		r.secrets[path] = Secret
 	case expanded || shown != n.Value:
 		r.secrets[path] = shown
 	}
 	return value, expanded
 }
+
+// Secret stands in the copy of a job for a key or a password that the file held literally.
+const Secret = "(secret)"
 
 var addressed = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*://[^/?#:@\s]*:)([^/?#\s]+)(@\S*)$`) // with a user and a password
 
@@ -51,7 +54,7 @@ func withoutPassword(text string) string {
 	if m == nil || envPattern.ReplaceAllString(m[2], "") == "" {
 		return text
 	}
-	return m[1] + "(secret)" + m[3]
+	return m[1] + Secret + m[3]
 }
 
 func isSecret(path string) bool {

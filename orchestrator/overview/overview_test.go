@@ -153,6 +153,19 @@ func TestPlannedStepsOfEpochs(t *testing.T) {
 	}
 }
 
+// Numbers of steps that the job takes from the environment stand in the folder's copy by their names.
+func TestStepsFromTheEnvironment(t *testing.T) {
+	for _, planned := range []int{7, 0} {
+		dir := filepath.Join(t.TempDir(), "r")
+		text := "version: 1\nname: r\nmodel: {path: tiny}\nsft:\n  epochs: ${EPOCHS}\ntrainer:\n  steps: ${STEPS}\n"
+		overviewtest.Run{Job: text, Planned: planned, Steps: overviewtest.Steps(0.25)}.Write(t, dir)
+		s, err := overview.ReadStatus(t.Context(), dir, time.Now())
+		require.NoError(t, err)
+		require.Equal(t, "sft", s.Algorithm)
+		require.Equal(t, planned, s.Planned)
+	}
+}
+
 // The failures of the present step are told however many trajectories the last one has, and a count that is not of all says so.
 func TestFailuresOfLargeSteps(t *testing.T) {
 	sampled := func(step, n int) (out []overviewtest.Sampled) {

@@ -71,12 +71,10 @@ type jobFacts struct {
 		Advantage string `yaml:"advantage"`
 		Loss      string `yaml:"loss"`
 	} `yaml:"algorithm"`
-	SFT *struct {
-		Epochs int `yaml:"epochs"`
-	} `yaml:"sft"`
+	SFT     any `yaml:"sft"`
 	Distill any `yaml:"distill"`
 	Trainer struct {
-		Steps int `yaml:"steps"`
+		Steps any `yaml:"steps"` // a number, or a ${NAME}
 	} `yaml:"trainer"`
 }
 
@@ -90,12 +88,18 @@ func (f jobFacts) algorithm() string {
 	return strings.Trim(f.Algorithm.Advantage+"/"+f.Algorithm.Loss, "/")
 }
 
-// planned is how many steps the run takes: where it learns epochs, those that its process counted with the data.
+// planned is how many steps the run takes, as its process wrote down. An older program did not: then it is what the job says, where that is a number of
+// steps; 0: nobody knows.
 func (f jobFacts) planned(db *store.Reader) (int, error) {
-	if f.SFT != nil && f.SFT.Epochs > 0 {
-		return runfolder.Planned(db)
+	steps, err := runfolder.Planned(db)
+	if err != nil || steps > 0 {
+		return steps, err
 	}
-	return f.Trainer.Steps, nil
+	if sft, ok := f.SFT.(map[string]any); ok && sft["epochs"] != nil && sft["epochs"] != 0 {
+		return 0, nil
+	}
+	steps, _ = f.Trainer.Steps.(int)
+	return steps, nil
 }
 
 // Read reads a run folder. What cannot be read of it makes the run Unreadable.
