@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "kernels.h"
@@ -187,6 +188,15 @@ Panels values_of(const PagedHead<bfloat16>& head, const int32_t* blocks, int64_t
   return {at, count, used, size, n};
 }
 
+// Whether no one of the rows [rows, width], which lie stride apart, holds NaN or infinity.
+bool is_finite(const float* all, int64_t rows, int64_t width, int64_t stride) {
+  int bad = 0;
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t e = 0; e < width; e++) bad |= !(std::abs(all[r * stride + e]) <= std::numeric_limits<float>::max());
+  }
+  return bad == 0;
+}
+
 // X is the type that the rows of chain have.
 template <class X>
 void attend_by_pairs(const Queries& t, const PagedHead<bfloat16>& head, float scale, const int32_t* blocks, int64_t n,
@@ -216,6 +226,13 @@ void attend_by_pairs(const Queries& t, const PagedHead<bfloat16>& head, float sc
       last[2 * e + 1] = 0;
     }
     chain({o, wide, even > 0}, p + even, stride, B, whole(last, wide / kPanel, 2, scratch));
+  }
+  if (t.count > 1 && !is_finite(o, B, E, wide)) {  // maybe by a value that a token does not see, times zero
+    for (int64_t i = 0; i < t.count; i++) {
+      const Queries one{t.q + i * t.q_stride, 0, t.out + i * t.out_stride, 0, 1, G};
+      attend_by_pairs<X>(one, head, scale, blocks, n - t.count + 1 + i, scratch);
+    }
+    return;
   }
   for (int64_t row = 0; row < B; row++)
     kernel::scale_to(t.out + row / G * t.out_stride + row % G * E, o + row * wide, 1 / total[row], E);

@@ -1,11 +1,11 @@
 // Attention of rows of an inference step over the paged cache and, in bfloat16, of a block of the trainer's rows.
 //
 // In bfloat16 the two have the same bits where all numbers are finite: the trainer multiplies what a token does not
-// see by zero, which spreads NaN and infinity; the engine leaves it out, but for the tokens that it computes together.
-// Both products go by pairs as panel.h says: a score is one chain over pairs of elements, an output one chain over the
-// keys by pairs of positions 2i and 2i + 1, with a zero behind an odd end. The queries are not scaled, which would
-// round them anew: the scores are. The probabilities exp(score - max) are rounded to bfloat16, and the softmax's
-// denominator is the sum of the rounded ones, so that the weights add up to 1.
+// see by zero, which spreads NaN and infinity, and the engine leaves it out. Both products go by pairs as panel.h says:
+// a score is one chain over pairs of elements, an output one chain over the keys by pairs of positions 2i and 2i + 1,
+// with a zero behind an odd end. The queries are not scaled, which would round them anew: the scores are. The
+// probabilities exp(score - max) are rounded to bfloat16, and the softmax's denominator is the sum of the rounded ones,
+// so that the weights add up to 1.
 #pragma once
 #include <cstdint>
 #include <vector>

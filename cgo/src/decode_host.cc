@@ -11,6 +11,7 @@
 // and where one process computes a layer; the logits too, but where the trainer takes MKL's (logits_out, product.cc).
 //
 // Layout of a block, for each layer and key/value head: attend.h.
+#include <algorithm>
 #include <cmath>
 
 #include "attend.h"
@@ -226,13 +227,16 @@ class Step {
   struct Span {
     int64_t first, count;
   };
-  // All rows in spans. In bfloat16 a span's queries are the rows of one product: eight tokens fill its tiles.
+  // All rows in spans. In bfloat16 a span's queries are the rows of one product: eight tokens fill its tiles, where
+  // that leaves work for every thread and the scores stay in its second-level cache.
   std::vector<Span> spans() const {
-    const int64_t most = c.shape.half ? 8 : 1;
+    constexpr int64_t kMostScores = 1 << 17;
+    const int64_t most = c.shape.half ? std::clamp<int64_t>(K * R / (2 * team.size()), 1, 8) : 1;
     std::vector<Span> all;
     for (int64_t r = 0; r < R; r++) {
       const bool goes_on = r > 0 && s.sequence[r] == s.sequence[r - 1] && s.positions[r] == s.positions[r - 1] + 1;
-      if (goes_on && all.back().count < most) {
+      const int64_t count = goes_on ? all.back().count + 1 : 1;
+      if (1 < count && count <= most && count * H / K * (s.positions[r] + 1) <= kMostScores) {
         all.back().count++;
       } else {
         all.push_back({r, 1});

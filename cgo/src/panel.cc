@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kPiece = 384;  // most inner elements of a piece: 24 KiB of weights stay in the first-level cache
 constexpr int64_t kRows = 192;   // most rows of a block: their inputs stay in the second-level cache
 constexpr int64_t kAlone = 48;   // least rows that a thread takes alone: of fewer it would wait for the weights
-constexpr int64_t kPart = 128;   // most rows of such a part: several, so that whoever is free takes the next
+constexpr int64_t kPart = 128;   // most of them: of more rows a thread has several parts, and who is free takes one
 
 // Parts of n elements of about equal length, at most most.
 struct Part {

@@ -34,11 +34,12 @@ int64_t rows_for(int64_t n) {
   return round_up(n, n <= 64 ? 8 : n <= 128 ? 16 : 32);
 }
 
-// libtorch's allocator has an error of its own for it; the driver and cuBLAS say so in the text alone.
+// libtorch's allocator has an error of its own for it; CUDA's libraries say so in the text alone, our launches by the
+// driver's name of it.
 bool is_short_of_memory(const std::exception& e) {
   const std::string_view why = e.what();
   return dynamic_cast<const c10::OutOfMemoryError*>(&e) != nullptr || why.find("out of memory") != why.npos ||
-         why.find("ALLOC_FAILED") != why.npos;
+         why.find("OUT_OF_MEMORY") != why.npos || why.find("ALLOC_FAILED") != why.npos;
 }
 
 }  // namespace
@@ -189,8 +190,8 @@ void SingleRows::record(Step& step) {
     recordings.made++;
   } catch (const std::exception& e) {
     recordings.failed++;
-    if (is_short_of_memory(
-            e)) {  // while launches are recorded libtorch frees no cached memory: later there may be more
+    // While launches are recorded libtorch frees no cached memory: later there may be more.
+    if (is_short_of_memory(e)) {
       step.runs = 0, step.due = std::min(kMostBetween, 2 * step.due);
       return;
     }

@@ -31,7 +31,10 @@ class Repeats : public Recorder {
  public:
   std::unique_ptr<Graph> record(const std::function<void()>& f) override {
     f();
-    TORCH_CHECK(to_fail == 0 || to_fail-- == 0, "CUDA error: out of memory");
+    if (const int64_t left = to_fail; left > 0) {
+      to_fail = left - 1;
+      TORCH_CHECK(false, left % 2 == 0 ? "CUDA error: out of memory" : "cuLaunchKernel: CUDA_ERROR_OUT_OF_MEMORY");
+    }
     return std::make_unique<Again>(f);
   }
 };

@@ -90,13 +90,27 @@ void sequence(int64_t n, int64_t G, int64_t E, int64_t size, Count& count) {
       af::put(head, blocks[t / size], t % size, &k[t * E], &v[t * E]);
       std::copy_n(&q[t * G * E], G * E, &rows[i * (G * E + 5)]);
     }
-    poison(scratch);
-    af::attend({rows.data(), G * E + 5, out.data(), apart, length, G}, head, scale, blocks.data(), first + length,
-               scratch);
-    for (int64_t i = 0; i < length * G; i++) {
-      const float *one = &alone[first * G * E + i * E], *together = &out[i / G * apart + i % G * E];
-      count.together += std::memcmp(one, together, E * sizeof(float)) != 0;
-    }
+    const auto together = [&] {
+      poison(scratch);
+      af::attend({rows.data(), G * E + 5, out.data(), apart, length, G}, head, scale, blocks.data(), first + length,
+                 scratch);
+    };
+    together();
+    const auto compare = [&](int64_t tokens) {
+      for (int64_t i = 0; i < tokens * G; i++) {
+        const float *one = &alone[first * G * E + i * E], *together = &out[i / G * apart + i % G * E];
+        count.together += std::memcmp(one, together, E * sizeof(float)) != 0;
+      }
+    };
+    compare(length);
+    // A value of the last token that is no number is nothing to those before it.
+    const int64_t last = first + length - 1;
+    const std::vector<float> bad(E, af::widened(kNaN));
+    af::put(head, blocks[last / size], last % size, &k[last * E], bad.data());
+    std::fill(out.begin(), out.end(), 0.0f);
+    together();
+    compare(length - 1);
+    af::put(head, blocks[last / size], last % size, &k[last * E], &v[last * E]);
     first += length;
   }
   // Of rows and of the log of the denominator, how far apart tokens lie.
