@@ -109,13 +109,13 @@ func SameFiles(dir string, began map[string]string, files []File) (now map[strin
 	now = map[string]string{}
 	for _, f := range files {
 		now[f.Name] = f.Hash
-		before, ok := began[f.Name]
-		if ok && before != f.Hash && f.Run {
+		if before, ok := began[f.Name]; !ok || before == f.Hash {
+			continue
+		}
+		if f.Run {
 			return nil, job.InputError(fmt.Errorf("what is learned of the run %s is not what the run in %s began with: that run went on, or an older program chose other trajectories and turns; begin a new run with --output", f.Path, dir))
 		}
-		if ok && before != f.Hash {
-			return nil, job.InputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", f.Path, dir))
-		}
+		return nil, job.InputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", f.Path, dir))
 	}
 	had, have := slices.Sorted(maps.Keys(began)), slices.Sorted(maps.Keys(now))
 	if began != nil && !slices.Equal(had, have) {
