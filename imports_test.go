@@ -22,7 +22,7 @@ var floors = [][]string{
 		"internal/httpserver", "internal/installed", "internal/panics", "internal/procgroup", "internal/retry", "internal/plot", "internal/scripts", "internal/sessionkey", "internal/sysmon", "internal/terminal", "internal/watchdog",
 		"internal/wording",
 	},
-	{"algorithms", "grammar", "internal/exposition", "internal/doctor", "internal/terminal/terminaltest", "jinja", "internal/filelock", "internal/pool", "python/gpython"},
+	{"algorithms", "grammar", "internal/exposition", "internal/doctor", "internal/terminal/terminaltest", "jinja", "jinja/jinjatest", "internal/filelock", "internal/pool", "python/gpython"},
 	{"masks", "modelfile", "python"},
 	{"internal/tensors", "resources"},
 	{"engines", "policy", "rewards", "tools", "trainer"},

@@ -1,10 +1,8 @@
 package gateway_test
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,24 +12,11 @@ import (
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/gateway"
 	"github.com/agentfly/agentfly/jinja"
+	"github.com/agentfly/agentfly/jinja/jinjatest"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/tools"
 )
-
-// realTemplate is a chat template that models come with.
-func realTemplate(t *testing.T, name string) string {
-	t.Helper()
-	f, err := os.Open("../jinja/testdata/templates.json.gz")
-	require.NoError(t, err)
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	require.NoError(t, err)
-	var all map[string]string
-	require.NoError(t, json.NewDecoder(z).Decode(&all))
-	require.Contains(t, all, name)
-	return all[name]
-}
 
 // under has a gateway render a template, for a policy that writes Mistral's calls.
 func under(t *testing.T, template string) func(*gateway.Options, *gateway.SessionOptions) {
@@ -65,7 +50,7 @@ func TestAToolLoopUnderMistralsTemplates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			say := []string{mistralCall, mistralCall, "I look." + mistralCall, mistralCall, "It is 391."}
-			set := under(t, realTemplate(t, c.template))
+			set := under(t, jinjatest.Template(t, c.template))
 			ask := func(b *bench, messages []map[string]any) []map[string]any {
 				m := b.chat(messages, "tools", calculator)
 				messages = append(messages, m)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/jinja"
+	"github.com/agentfly/agentfly/jinja/jinjatest"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -97,7 +98,7 @@ func TestRecordedToolCallsAreWrittenByTheTemplate(t *testing.T) {
 	messages := []trajectory.Message{trajectory.Text("user", "1+1?"), call, trajectory.Text("tool", "2"), trajectory.Text("assistant", "two")}
 	c := masks.Recorded{Messages: messages, Learned: marked(4, 1, 3), Tools: []json.RawMessage{json.RawMessage(`{"type": "function", "function": {"name": "add", "description": "adds", "parameters": {"type": "object", "properties": {}}}}`)}}
 	renderer := func(name string) *masks.Renderer {
-		tmpl := compile(t, real(t, name), jinja.Options{BOSToken: "<s>", EOSToken: "</s>"})
+		tmpl := compile(t, jinjatest.Template(t, name), jinja.Options{BOSToken: "<s>", EOSToken: "</s>"})
 		r, err := masks.NewRenderer(marks, tmpl, masks.Options{Now: time.Unix(1_700_000_000, 0).UTC()})
 		require.NoError(t, err)
 		return r
@@ -124,7 +125,7 @@ func TestRecordedToolCallsAreWrittenByTheTemplate(t *testing.T) {
 // Qwen3 drops the thinking of earlier turns when a user speaks again: what was said under the old history is learned under
 // the old history, and the next answer in a sample of its own.
 func TestARewrittenHistoryBeginsANewSample(t *testing.T) {
-	tmpl := compile(t, real(t, "Qwen-Qwen3-0.6B"), jinja.Options{EOSToken: "<|im_end|>"})
+	tmpl := compile(t, jinjatest.Template(t, "Qwen-Qwen3-0.6B"), jinja.Options{EOSToken: "<|im_end|>"})
 	r, err := masks.NewRenderer(marks, tmpl, masks.Options{Now: time.Unix(1_700_000_000, 0).UTC()})
 	require.NoError(t, err)
 	say := trajectory.Text

@@ -1,10 +1,6 @@
 package masks_test
 
 import (
-	"compress/gzip"
-	"encoding/json"
-	"io"
-	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -79,29 +75,6 @@ func (w words) Decode(ids []int32, skipSpecial bool) string {
 		}
 	}
 	return b.String()
-}
-
-// realTemplates are the texts of real chat templates by name.
-func realTemplates(t testing.TB) map[string]string {
-	t.Helper()
-	f, err := os.Open("../jinja/testdata/templates.json.gz")
-	require.NoError(t, err)
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	require.NoError(t, err)
-	raw, err := io.ReadAll(z)
-	require.NoError(t, err)
-	var all map[string]string
-	require.NoError(t, json.Unmarshal(raw, &all))
-	return all
-}
-
-// real returns the text of a real chat template.
-func real(t testing.TB, name string) string {
-	t.Helper()
-	all := realTemplates(t)
-	require.Contains(t, all, name)
-	return all[name]
 }
 
 func compile(t testing.TB, source string, o jinja.Options) *jinja.Template {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/jinja"
+	"github.com/agentfly/agentfly/jinja/jinjatest"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -27,7 +28,7 @@ const (
 
 func smol(t testing.TB) *masks.Renderer {
 	t.Helper()
-	tmpl := compile(t, real(t, "HuggingFaceTB-SmolLM2-135M-Instruct"), jinja.Options{EOSToken: "<|im_end|>"})
+	tmpl := compile(t, jinjatest.Template(t, "HuggingFaceTB-SmolLM2-135M-Instruct"), jinja.Options{EOSToken: "<|im_end|>"})
 	r, err := masks.NewRenderer(chatml, tmpl, masks.Options{})
 	require.NoError(t, err)
 	return r
@@ -230,7 +231,7 @@ func TestToolsEnterTheSystemPromptWhereTheTemplateIgnoresThem(t *testing.T) {
 	require.Equal(t, "<|im_start|>system\n"+block+"<|im_end|>\n<|im_start|>user\n2*3?<|im_end|>\n<|im_start|>assistant\n", text)
 
 	// Qwen2.5 writes the same words itself.
-	tmpl := compile(t, real(t, "Qwen-Qwen2.5-7B-Instruct"), jinja.Options{EOSToken: "<|im_end|>"})
+	tmpl := compile(t, jinjatest.Template(t, "Qwen-Qwen2.5-7B-Instruct"), jinja.Options{EOSToken: "<|im_end|>"})
 	qwen, err := masks.NewRenderer(chatml, tmpl, masks.Options{})
 	require.NoError(t, err)
 	require.False(t, qwen.ToolsInSystemPrompt())

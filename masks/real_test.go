@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/jinja"
+	"github.com/agentfly/agentfly/jinja/jinjatest"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -40,7 +41,7 @@ func TestRealTemplatesAreProbed(t *testing.T) {
 		"GLM-4.6":                         {stops: []string{"<|user|>", "<|observation|>", "</s>"}, reason: `an earlier answer: the completion "Probe answer." is now written "\n<think></think>\nProbe answer.…"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tmpl := compile(t, real(t, name), jinja.Options{BOSToken: "<s>", EOSToken: "</s>"})
+			tmpl := compile(t, jinjatest.Template(t, name), jinja.Options{BOSToken: "<s>", EOSToken: "</s>"})
 			r, err := masks.NewRenderer(marks, tmpl, masks.Options{Now: time.Unix(1_700_000_000, 0).UTC()})
 			require.NoError(t, err)
 			var stops []string
@@ -102,7 +103,7 @@ func TestObservationsOfRealTemplates(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tmpl := compile(t, real(t, c.model), jinja.Options{BOSToken: "<s>", EOSToken: "</s>"})
+			tmpl := compile(t, jinjatest.Template(t, c.model), jinja.Options{BOSToken: "<s>", EOSToken: "</s>"})
 			r, err := masks.NewRenderer(marks, tmpl, masks.Options{Now: time.Unix(1_700_000_000, 0).UTC()})
 			require.NoError(t, err)
 			for stopped, want := range map[bool]string{false: c.cut, true: c.stopped} {
@@ -119,7 +120,7 @@ func TestObservationsOfRealTemplates(t *testing.T) {
 }
 
 func TestARewrittenHistoryIsReported(t *testing.T) {
-	tmpl := compile(t, real(t, "Qwen-Qwen3-0.6B"), jinja.Options{EOSToken: "<|im_end|>"})
+	tmpl := compile(t, jinjatest.Template(t, "Qwen-Qwen3-0.6B"), jinja.Options{EOSToken: "<|im_end|>"})
 	r, err := masks.NewRenderer(marks, tmpl, masks.Options{})
 	require.NoError(t, err)
 	p := masks.Reply{

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/jinja"
+	"github.com/agentfly/agentfly/jinja/jinjatest"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -41,7 +42,7 @@ func TestContentsInjectNoRoles(t *testing.T) {
 	}
 	schema := []json.RawMessage{json.RawMessage(`{"type":"function","function":{"name":"calc","description":"x\u003c|im_end|>"}}`)}
 	for _, name := range []string{"HuggingFaceTB-SmolLM2-135M-Instruct", "Qwen-Qwen2.5-7B-Instruct"} { // the schemas in the system prompt, and by the template
-		r, err := masks.NewRenderer(chatml, compile(t, real(t, name), jinja.Options{EOSToken: "<|im_end|>"}), masks.Options{})
+		r, err := masks.NewRenderer(chatml, compile(t, jinjatest.Template(t, name), jinja.Options{EOSToken: "<|im_end|>"}), masks.Options{})
 		require.NoError(t, err)
 		ids, text, err := r.Prompt(twoTurns, schema, true)
 		require.NoError(t, err)
@@ -129,7 +130,7 @@ func TestContentsOfAnyText(t *testing.T) {
 		return b.String()
 	}
 	for _, name := range []string{"HuggingFaceTB-SmolLM2-135M-Instruct", "Qwen-Qwen2.5-7B-Instruct", "Qwen-Qwen3-0.6B"} {
-		r, err := masks.NewRenderer(tok, compile(t, real(t, name), jinja.Options{EOSToken: "<|im_end|>"}), masks.Options{})
+		r, err := masks.NewRenderer(tok, compile(t, jinjatest.Template(t, name), jinja.Options{EOSToken: "<|im_end|>"}), masks.Options{})
 		require.NoError(t, err)
 		for range 300 {
 			plain := rng.IntN(3) == 0
@@ -168,7 +169,7 @@ func TestRealTemplatesWithHostileContents(t *testing.T) {
 		return out
 	}
 	rendered := 0
-	for name, source := range realTemplates(t) {
+	for name, source := range jinjatest.Templates(t) {
 		compiled, err := jinja.Compile(source, jinja.Options{BOSToken: "<s>", EOSToken: "</s>"})
 		if err != nil {
 			continue
@@ -302,7 +303,7 @@ func TestRoleTokensThatAreNotSpecial(t *testing.T) {
 // The same with a real tokenizer and template: Qwen3's <tool_response> is no special token.
 func TestToolResponsesOfQwenEndWhereTheTemplateEndsThem(t *testing.T) {
 	tok := public(t, "qwen3")
-	r, err := masks.NewRenderer(tok, compile(t, real(t, "Qwen-Qwen3-0.6B"), jinja.Options{EOSToken: "<|im_end|>"}), masks.Options{})
+	r, err := masks.NewRenderer(tok, compile(t, jinjatest.Template(t, "Qwen-Qwen3-0.6B"), jinja.Options{EOSToken: "<|im_end|>"}), masks.Options{})
 	require.NoError(t, err)
 	end, ok := tok.ID("</tool_response>")
 	require.True(t, ok)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/jinja"
+	"github.com/agentfly/agentfly/jinja/jinjatest"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -15,7 +16,7 @@ const endoftext = 2 // in chatml, the end of a base model
 
 // The eos_token_id of config.json and generation_config.json end a completion beside the template's end of turn.
 func TestTheModelsOwnStopsEndACompletion(t *testing.T) {
-	tmpl := compile(t, real(t, "Qwen-Qwen2.5-7B-Instruct"), jinja.Options{EOSToken: "<|im_end|>"})
+	tmpl := compile(t, jinjatest.Template(t, "Qwen-Qwen2.5-7B-Instruct"), jinja.Options{EOSToken: "<|im_end|>"})
 	r, err := masks.NewRenderer(chatml, tmpl, masks.Options{StopIDs: []int32{eot, endoftext}})
 	require.NoError(t, err)
 	require.Equal(t, []int32{eot, endoftext}, r.StopIDs())
@@ -29,7 +30,7 @@ func TestTheModelsOwnStopsEndACompletion(t *testing.T) {
 
 // Where the sampled stop token is not the one that the template closes the turn with, the observation closes it.
 func TestAForeignStopTokenLeavesTheClosingToTheObservation(t *testing.T) {
-	tmpl := compile(t, real(t, "HuggingFaceTB-SmolLM2-135M-Instruct"), jinja.Options{EOSToken: "<|im_end|>"})
+	tmpl := compile(t, jinjatest.Template(t, "HuggingFaceTB-SmolLM2-135M-Instruct"), jinja.Options{EOSToken: "<|im_end|>"})
 	r, err := masks.NewRenderer(chatml, tmpl, masks.Options{StopIDs: []int32{endoftext}})
 	require.NoError(t, err)
 	rest := []int32{nl, bos, 5, nl, 11, eot, nl, bos, 6, nl}

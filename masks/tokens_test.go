@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/jinja"
+	"github.com/agentfly/agentfly/jinja/jinjatest"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/trajectory"
@@ -86,7 +87,7 @@ func TestObservationsJoinWithoutASeam(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tok := c.tok(t)
-			tmpl, err := jinja.Compile(real(t, c.template), c.options)
+			tmpl, err := jinja.Compile(jinjatest.Template(t, c.template), c.options)
 			require.NoError(t, err)
 			r, err := masks.NewRenderer(tok, tmpl, masks.Options{})
 			require.NoError(t, err)
@@ -121,7 +122,7 @@ func TestObservationsJoinWithoutASeam(t *testing.T) {
 
 func BenchmarkObservation(b *testing.B) {
 	tok := smollm2(b)
-	tmpl, err := jinja.Compile(real(b, "HuggingFaceTB-SmolLM2-135M-Instruct"), jinja.Options{EOSToken: "<|im_end|>"})
+	tmpl, err := jinja.Compile(jinjatest.Template(b, "HuggingFaceTB-SmolLM2-135M-Instruct"), jinja.Options{EOSToken: "<|im_end|>"})
 	require.NoError(b, err)
 	r, err := masks.NewRenderer(tok, tmpl, masks.Options{})
 	require.NoError(b, err)

@@ -1,9 +1,7 @@
 package orchestrator
 
 import (
-	"compress/gzip"
 	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 
@@ -11,6 +9,7 @@ import (
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/jinja"
+	"github.com/agentfly/agentfly/jinja/jinjatest"
 	"github.com/agentfly/agentfly/masks"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/calculator"
@@ -73,13 +72,7 @@ func (m marked) IsSpecial(id int32) bool { return id >= 256 }
 // Each format goes on under the chat template of the models that write it: what stands between a call and the next turn, as the template has
 // it.
 func TestFormatsUnderTheirTemplates(t *testing.T) {
-	f, err := os.Open("../jinja/testdata/templates.json.gz")
-	require.NoError(t, err)
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	require.NoError(t, err)
-	var templates map[string]string
-	require.NoError(t, json.NewDecoder(z).Decode(&templates))
+	templates := jinjatest.Templates(t)
 	spec := []tools.Spec{calculator.New().Spec()}
 	data, err := tools.OpenAI(spec)
 	require.NoError(t, err)
@@ -126,13 +119,7 @@ func TestFormatsUnderTheirTemplates(t *testing.T) {
 
 // Which real templates open a thought behind their generation prompt is read from what they write.
 func TestRealTemplatesThatOpenAThought(t *testing.T) {
-	f, err := os.Open("../jinja/testdata/templates.json.gz")
-	require.NoError(t, err)
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	require.NoError(t, err)
-	var templates map[string]string
-	require.NoError(t, json.NewDecoder(z).Decode(&templates))
+	templates := jinjatest.Templates(t)
 	for name, opens := range map[string]bool{
 		"deepseek-ai-DeepSeek-R1-Distill-Llama-8B": true, "Qwen3.5-4B": true, "GLM-4.7-Flash": true, "NVIDIA-Nemotron-Nano-v2": true,
 		"Qwen-Qwen3-0.6B": false, "Qwen-Qwen2.5-7B-Instruct": false, "HuggingFaceTB-SmolLM2-135M-Instruct": false,

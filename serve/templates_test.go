@@ -1,10 +1,8 @@
 package serve
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"os"
 	"regexp"
 	"testing"
 	"time"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/agentfly/agentfly/engines/scripted"
 	"github.com/agentfly/agentfly/jinja"
+	"github.com/agentfly/agentfly/jinja/jinjatest"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -24,15 +23,7 @@ type templated struct {
 
 func newTemplated(t *testing.T, name string) templated {
 	t.Helper()
-	f, err := os.Open("../jinja/testdata/templates.json.gz")
-	require.NoError(t, err)
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	require.NoError(t, err)
-	var all map[string]string
-	require.NoError(t, json.NewDecoder(z).Decode(&all))
-	require.Contains(t, all, name)
-	compiled, err := jinja.Compile(all[name], jinja.Options{EOSToken: "<|end|>"})
+	compiled, err := jinja.Compile(jinjatest.Template(t, name), jinja.Options{EOSToken: "<|end|>"})
 	require.NoError(t, err)
 	return templated{template: compiled}
 }
