@@ -308,6 +308,21 @@ at::Tensor backward_generic(const Shape& s, const Plan& plan, const at::Tensor& 
 
 // ---- the CPU's kernels ----
 
+// touched[part * keys + t]: whether a block of the part sees the key t. A part has sums for these keys alone, which are
+// few where a batch has many sequences.
+std::vector<char> touched_keys(const Shape& s, const std::vector<std::vector<Block>>& parts) {
+  std::vector<char> touched(parts.size() * static_cast<size_t>(s.keys));
+  char* of_part = touched.data();
+  for (const std::vector<Block>& part : parts) {
+    for (size_t i = 0; i < part.size(); i++) {
+      if (i + 1 < part.size() && part[i + 1].segment == part[i].segment) continue;  // which sees these keys and more
+      for (const Run& r : key_runs(part[i])) std::fill_n(of_part + r.start, r.length, char{1});
+    }
+    of_part += s.keys;
+  }
+  return touched;
+}
+
 void attention_kernels(const af_model& m, const Plan& plan, const at::Tensor& q, const at::Tensor& keys,
                        const at::Tensor& out, const at::Tensor& lse) {
   const Shape s(m, plan);
@@ -336,8 +351,9 @@ void backward_kernels(const af_model& m, const Plan& plan, const at::Tensor& q, 
   const bool half = as_engine(m);
   const auto parts = make_parts(s, plan, (15 + s.K) / s.K);
   const int64_t P = static_cast<int64_t>(parts.size());
-  at::Tensor sums = m.scratch({P, s.K, 2, s.keys, s.E}).zero_();  // d_k and d_v of each part
-  float* sum = sums.mutable_data_ptr<float>();
+  const std::vector<char> touched = touched_keys(s, parts);
+  const at::Tensor sums = m.scratch({P, s.K, 2, s.keys, s.E});  // d_k and d_v of the keys that each part sees
+  float* sum = elements<float>(sums);
   const float* l = lse.const_data_ptr<float>();
   at::parallel_for(0, P * s.K, 1, [&](int64_t begin, int64_t end) {
     at::AutoDispatchBelowAutograd guard;
@@ -345,6 +361,10 @@ void backward_kernels(const af_model& m, const Plan& plan, const at::Tensor& q, 
     AttendScratch half_scratch;
     for (int64_t unit = begin; unit < end; unit++) {
       float *d_k = sum + unit * 2 * s.keys * s.E, *d_v = d_k + s.keys * s.E;
+      for (int64_t t = 0; t < s.keys; t++) {
+        if (touched[unit / s.K * s.keys + t])
+          std::fill_n(d_k + t * s.E, s.E, 0.0f), std::fill_n(d_v + t * s.E, s.E, 0.0f);
+      }
       for (const Block& b : parts[unit / s.K]) {
         if (half) {
           half_backward_block(s, b, unit % s.K, {q, keys, out, d_out, d_q, l}, d_k, d_v, half_scratch);
@@ -364,8 +384,10 @@ void backward_kernels(const af_model& m, const Plan& plan, const at::Tensor& q, 
       for (int64_t c = 0; c < 2 * s.K; c++) {  // columns: K keys, then K values
         float* d = to + t * stride + c * s.E;
         const float* first = sum + (c % s.K * 2 + c / s.K) * s.keys * s.E + t * s.E;
-        kernel::scale_to(d, first, 1, s.E);
-        for (int64_t part = 1; part < P; part++) kernel::add(d, first + part * s.K * 2 * s.keys * s.E, s.E);
+        std::fill_n(d, s.E, 0.0f);
+        for (int64_t part = 0; part < P; part++) {
+          if (touched[part * s.keys + t]) kernel::add(d, first + part * s.K * 2 * s.keys * s.E, s.E);
+        }
       }
     }
   });

@@ -90,7 +90,8 @@ class Step {
         eps(static_cast<float>(m.config.rms_norm_eps)),
         scale(static_cast<float>(1 / std::sqrt(static_cast<double>(E)))),
         writes(cache.shape.writers(step)),
-        all_spans(spans()) {
+        all_spans(spans()),
+        pairs(count_pairs()) {
     x = make(D), normed = make(D), qkv = make((H + 2 * K) * E), attn = make(H * E), gate_up = make(2 * F),
     act = make(F);
     const int64_t half = E / 2;
@@ -117,7 +118,7 @@ class Step {
       });
     }
     if (s.num_outputs == 0) return {};
-    const int64_t O = s.num_outputs, width = (m.config.vocab_size + 15) / 16 * 16;
+    const int64_t O = s.num_outputs, width = in_panels(m.config.vocab_size);
     const float* weight = c.norm.const_data_ptr<float>();
     float *last = make_rows(O, D), *logits = make_rows(O, width);
     c.head.apply(loop, logits, width,
@@ -245,11 +246,16 @@ class Step {
     return all;
   }
 
+  // Pairs of a row and a token that it sees: the work of an attention.
+  int64_t count_pairs() const {
+    int64_t n = 0;
+    for (int64_t r = 0; r < R; r++) n += s.positions[r] + 1;
+    return n;
+  }
+
   // Heads outside, rows inside: rows that share a prefix find its keys in the cache.
   void attention(int64_t index) {
     const int64_t width = (H + 2 * K) * E, G = H / K, S = static_cast<int64_t>(all_spans.size());
-    int64_t pairs = 0;
-    for (int64_t r = 0; r < R; r++) pairs += s.positions[r] + 1;
     const int64_t grain = std::max<int64_t>(1, 32768 * S / (pairs * G * E));
     team.run(K * S, grain, [&](int64_t begin, int64_t end) {
       AttendScratch scratch;
@@ -278,6 +284,7 @@ class Step {
   const float eps, scale;          // of the norms, of attention's scores
   const std::vector<bool> writes;  // [R] whether the row's key and value go to the cache
   const std::vector<Span> all_spans;
+  const int64_t pairs;
   std::vector<at::Tensor> buffers;
   float *x, *normed, *qkv, *attn, *gate_up, *act, *cos, *sin;
 };
