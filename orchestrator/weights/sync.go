@@ -370,7 +370,8 @@ func (s *Sync) Push(ctx context.Context, version int32) error {
 	return nil
 }
 
-// weights are the policy's as the engine takes them: in the memory of its device, or in a folder that is written now.
+// weights are the policy's as the engine takes them: in the memory of its device, or in a folder, which is written now unless the engine has that
+// version.
 func (s *Sync) weights(version int32) (w engines.Weights, err error) {
 	w.Version = version
 	if s.direct() {
@@ -379,6 +380,9 @@ func (s *Sync) weights(version int32) (w engines.Weights, err error) {
 		return w, nil
 	}
 	w.Path = filepath.Join(s.folder, "version-"+strconv.Itoa(int(version)))
+	if w.Path == s.current { // of a step that moved nothing: the engine only wakes
+		return w, nil
+	}
 	if s.c.Job.Engine.Weights == "lora" {
 		return w, s.c.Policy.SaveAdapter(w.Path, "")
 	}
