@@ -242,21 +242,14 @@ func TestCritic(t *testing.T) {
 	require.NoError(t, r.early(context.Background()))
 	for u, unit := range plan.units {
 		s := plan.items[unit.items[0]].Sample
-		batch := cgo.Batch{Tokens: s.TokenIDs, SegmentStart: []int32{0}, SegmentLength: []int32{int32(s.Len())}, SegmentParent: []int32{-1}, Temperature: 1}
-		for i := range s.TokenIDs {
-			batch.Positions = append(batch.Positions, int32(i))
-			batch.RowToken = append(batch.RowToken, int32(i))
-			batch.RowTarget = append(batch.RowTarget, 0)
-		}
-		want, err := p.Model.Infer(&batch, cgo.ForwardOptions{Values: true})
-		require.NoError(t, err)
+		want := valuesOf(t, p.Model, s)
 		for i, on := range s.ResponseMask {
 			if on {
-				require.InDelta(t, want.Values[i-1], plan.values[unit.items[0]][i], 1e-5)
+				require.InDelta(t, want[i-1], plan.values[unit.items[0]][i], 1e-5)
 			}
 		}
 		if unit.name == cut.ID {
-			require.InDelta(t, want.Values[s.Len()-1], plan.bootstrap[u], 1e-5)
+			require.InDelta(t, want[s.Len()-1], plan.bootstrap[u], 1e-5)
 		} else {
 			require.Zero(t, plan.bootstrap[u])
 		}
@@ -270,6 +263,20 @@ func TestCritic(t *testing.T) {
 	}
 	require.Less(t, last.ValueLoss, first.ValueLoss/2)
 	require.Greater(t, last.Explained, first.Explained)
+}
+
+// valuesOf are the critic's of the states behind each token of a sample, [T].
+func valuesOf(t *testing.T, m *cgo.Model, s *trajectory.Sample) []float32 {
+	t.Helper()
+	batch := cgo.Batch{Tokens: s.TokenIDs, SegmentStart: []int32{0}, SegmentLength: []int32{int32(s.Len())}, SegmentParent: []int32{-1}, Temperature: 1}
+	for i := range s.TokenIDs {
+		batch.Positions = append(batch.Positions, int32(i))
+		batch.RowToken = append(batch.RowToken, int32(i))
+		batch.RowTarget = append(batch.RowTarget, 0)
+	}
+	n, err := m.Infer(&batch, cgo.ForwardOptions{Values: true})
+	require.NoError(t, err)
+	return n.Values
 }
 
 // gspo's s is the trajectory's: cut over micro-batches it is what one micro-batch would compute.

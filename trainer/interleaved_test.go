@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/policy/policytest"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -67,4 +68,25 @@ func TestCorrectionOfSamplesThatInterleave(t *testing.T) {
 		}
 	}
 	require.Equal(t, want, (&rowBuilder{plan: p, algorithm: a}).corrections(micro, nil, nil))
+}
+
+// A truncated trajectory goes on where its last token stands, in whatever sample that is.
+func TestValueBehindSamplesThatInterleave(t *testing.T) {
+	p := policytest.Make(t, 3)
+	addCritic(t, p)
+	tr := makeTrainer(t, p, resolveBlock(t, "{advantage: {name: gae, lambda: 1}, value: {coefficient: 1, clip: 10}}"), tinyConfig())
+	cut := interleaved(t)
+	cut.StopReason = trajectory.StopMaxTokens
+	for last := range 2 {
+		s := cut.Samples[last]
+		from := s.Len()
+		require.NoError(t, s.AppendResponse([]int32{5}, []float32{-1}, []int32{0}))
+		cut.Turns = append(cut.Turns, trajectory.Turn{Sample: last, CompletionStart: from, CompletionEnd: s.Len(), ObservationEnd: s.Len(), FinishReason: trajectory.FinishLength})
+		plan, err := newPlan(tr.algorithm, Batch{Groups: []*trajectory.Group{{Trajectories: []*trajectory.Trajectory{cut}}}})
+		require.NoError(t, err)
+		require.NoError(t, newStepRun(tr, plan, 0).early(t.Context()))
+		ends := []float32{valuesOf(t, p.Model, cut.Samples[0])[cut.Samples[0].Len()-1], valuesOf(t, p.Model, cut.Samples[1])[cut.Samples[1].Len()-1]}
+		require.Greater(t, math.Abs(float64(ends[0]-ends[1])), 1e-3)
+		require.InDelta(t, ends[last], plan.bootstrap[0], 1e-5)
+	}
 }

@@ -40,7 +40,7 @@ type plan struct {
 	advantage, returns [][]float64 // after the estimator; returns nil without a critic
 	old, entropy       [][]float64 // before the step
 	reference, values  [][]float64 // before the step; nil unless the algorithm reads them
-	bootstrap          []float64   // [unit] value after the last token of a truncated trajectory
+	bootstrap          []float64   // [unit] value of the state that a truncated trajectory ends in
 }
 
 // failed reports whether a trajectory ended without being finished.
@@ -322,6 +322,13 @@ func (p *plan) visit(u unit, order []position, f func(item, t int)) {
 	for _, at := range order {
 		f(item[at.sample], at.at)
 	}
+}
+
+// last is the sample that holds the last response token of a trajectory, in the estimator's order.
+func (p *plan) last(u unit) *trajectory.Sample {
+	var s *trajectory.Sample
+	p.visit(u, u.order, func(item, _ int) { s = p.items[item].Sample })
+	return s
 }
 
 func checkSample(s *trajectory.Sample) error {

@@ -77,8 +77,8 @@ func (p probe) referenceLogprobs(ctx context.Context, mb *MicroBatch) error {
 	return nil
 }
 
-// bootstraps computes the value of the state after the last token of each truncated trajectory. The row that predicts a
-// token appended there stands in that state.
+// bootstraps computes the value of the state that each truncated trajectory ends in: the end of the sample that holds its
+// last token. The row that predicts a token appended there stands in that state.
 func (p probe) bootstraps(ctx context.Context) error {
 	plan := p.packing.plan
 	plan.bootstrap = make([]float64, len(plan.units))
@@ -91,9 +91,9 @@ func (p probe) bootstraps(ctx context.Context) error {
 		if !unit.truncated || !p.packing.share.mine(u) {
 			continue
 		}
-		last := plan.items[unit.items[len(unit.items)-1]]
-		s := trajectory.Sample{Media: last.Sample.Media}
-		s.AppendObservation(last.Sample.TokenIDs)
+		last := plan.last(unit)
+		s := trajectory.Sample{Media: last.Media}
+		s.AppendObservation(last.TokenIDs)
 		if err := s.AppendResponse([]int32{0}, []float32{0}, []int32{0}); err != nil {
 			return err
 		}
