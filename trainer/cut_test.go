@@ -35,3 +35,26 @@ func TestFilteredCutTrajectories(t *testing.T) {
 	}
 	require.True(t, filtered.records[1][2].Failed, "its reward counts in no baseline")
 }
+
+// A greedy rollout is filtered like any other: its reward is no baseline, so its group says nothing.
+func TestFilteredGreedyRollouts(t *testing.T) {
+	tr := makeTrainer(t, policytest.Make(t, 3), resolveBlock(t, "advantage: remax"), tinyConfig())
+	b := someBatch(t, tr, 7, 0)
+	for _, g := range b.Groups {
+		g.Greedy = &trajectory.Trajectory{StopReason: trajectory.StopAnswer}
+	}
+	b.Groups[1].Greedy = &trajectory.Trajectory{StopReason: trajectory.StopMaxTokens, Turns: []trajectory.Turn{{FinishReason: trajectory.FinishLength}}}
+	b.Groups[1].Trajectories[0].StopReason = trajectory.StopError
+	all, err := newPlan(tr.algorithm, b)
+	require.NoError(t, err)
+	require.Len(t, all.units, 11)
+	b.FilterCut = true
+	filtered, err := newPlan(tr.algorithm, b)
+	require.NoError(t, err)
+	require.Len(t, filtered.units, 8)
+	for _, u := range filtered.units {
+		require.NotEqual(t, 1, u.group)
+	}
+	require.Equal(t, 3, filtered.metrics.Filtered)
+	require.Equal(t, 1, filtered.metrics.Failed)
+}

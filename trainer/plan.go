@@ -79,6 +79,8 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 					return nil, fmt.Errorf("trainer: step %d: group %d has no greedy rollout, but advantage %s needs its reward", b.Step+1, g, a.Estimator.Name)
 				case failed(greedy):
 					r.Failed = true // without a baseline the group says nothing
+				case b.FilterCut && greedy.Cut():
+					r.Failed, filtered = true, !failed(t)
 				default:
 					all := greedy.Return()
 					r.Greedy = &all

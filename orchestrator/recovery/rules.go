@@ -26,7 +26,8 @@ var changedRules = map[int]string{
 	6: "with model.dtype bfloat16 on a CPU, the trainer's logits are products of the local engine, and so are those of layers that trainer.tensor_parallel shares",
 	7: "distill learns nothing from calls that are not trained (frozen roles, discarded replies, auxiliary calls); " +
 		"correction seq_mask compares the logprobs of one token where an estimator of turns reads samples that agents wrote in turn",
-	8: "gae takes the value behind a truncated trajectory at the end of the sample that holds its last token, also where agents wrote samples in turn",
+	8: "gae takes the value behind a truncated trajectory at the end of the sample that holds its last token, also where agents wrote samples in turn; " +
+		"with rollout.cut: filter a greedy rollout that a token limit cut takes its group out",
 }
 
 // RulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.
