@@ -22,49 +22,49 @@ const (
 	adapterWeightsFile = "adapter_model.safetensors"
 )
 
-// peftConfig is what we read of adapter_config.json. Fields that would change the numbers and are not understood are
-// refused where they are set.
+// peftConfig is what we read of adapter_config.json.
 type peftConfig struct {
-	PEFTType        string          `json:"peft_type"`
-	BaseModel       *string         `json:"base_model_name_or_path"`
-	Rank            int             `json:"r"`
-	Alpha           float64         `json:"lora_alpha"`
-	Bias            string          `json:"bias"`
-	RSLoRA          bool            `json:"use_rslora"`
-	DoRA            bool            `json:"use_dora"`
-	FanInFanOut     bool            `json:"fan_in_fan_out"`
-	LoRABias        bool            `json:"lora_bias"`
-	ModulesToSave   json.RawMessage `json:"modules_to_save"`
-	RankPattern     json.RawMessage `json:"rank_pattern"`
-	AlphaPattern    json.RawMessage `json:"alpha_pattern"`
-	LayersTransform json.RawMessage `json:"layers_to_transform"`
-	LayerReplace    json.RawMessage `json:"layer_replication"`
+	PEFTType  string  `json:"peft_type"`
+	BaseModel *string `json:"base_model_name_or_path"`
+	Rank      int     `json:"r"`
+	Alpha     float64 `json:"lora_alpha"`
+	Bias      string  `json:"bias"`
+	RSLoRA    bool    `json:"use_rslora"`
+
+	fields map[string]json.RawMessage // all of the file's
 }
+
+// foreign are the fields with which, where they are set, an adapter is another one than the rest of its file says.
+var foreign = []string{
+	"use_dora", "fan_in_fan_out", "lora_bias", "modules_to_save", "rank_pattern", "alpha_pattern", "layers_to_transform", "layer_replication",
+	"alora_invocation_tokens", "use_qalora", "use_bdlora", "kasa_config", "monteclora_config", "velora_config", "arrow_config", "trainable_token_indices",
+}
+
+// plainStarts are the values of init_lora_weights with which PEFT leaves the base model's weights as they are, also when it loads the adapter.
+var plainStarts = []string{"", "null", "true", "false", `"gaussian"`, `"eva"`, `"orthogonal"`}
+
+// text is a field as it is written; "": there is none.
+func (p peftConfig) text(field string) string { return string(bytes.TrimSpace(p.fields[field])) }
 
 // adapterConfig translates; the targets are in the weights' names, because target_modules may be a pattern.
 func (p peftConfig) adapterConfig() (cgo.AdapterConfig, error) {
-	set := func(raw json.RawMessage) bool {
-		text := string(bytes.TrimSpace(raw))
-		return text != "" && text != "null" && text != "{}" && text != "[]"
-	}
-	for _, c := range []struct {
-		bad  bool
-		what string
-	}{
-		{p.PEFTType != "LORA", fmt.Sprintf("peft_type %q", p.PEFTType)},
-		{p.Bias != "" && p.Bias != "none", fmt.Sprintf("bias %q", p.Bias)},
-		{p.DoRA, "use_dora"},
-		{p.FanInFanOut, "fan_in_fan_out"},
-		{p.LoRABias, "lora_bias"},
-		{set(p.ModulesToSave), "modules_to_save"},
-		{set(p.RankPattern), "rank_pattern"},
-		{set(p.AlphaPattern), "alpha_pattern"},
-		{set(p.LayersTransform), "layers_to_transform"},
-		{set(p.LayerReplace), "layer_replication"},
-	} {
-		if c.bad {
-			return cgo.AdapterConfig{}, fmt.Errorf("%s: %s is not supported, LoRA of one rank in every layer is", adapterConfigFile, c.what)
+	start, what := p.text("init_lora_weights"), ""
+	switch {
+	case p.PEFTType != "LORA":
+		what = fmt.Sprintf("peft_type %q", p.PEFTType)
+	case p.Bias != "" && p.Bias != "none":
+		what = fmt.Sprintf("bias %q", p.Bias)
+	case !slices.Contains(plainStarts, start):
+		what = "init_lora_weights " + start + ", with which PEFT may change the base model's weights,"
+	default:
+		for _, field := range foreign {
+			if !slices.Contains([]string{"", "null", "false", "{}", "[]"}, p.text(field)) {
+				what = field
+			}
 		}
+	}
+	if what != "" {
+		return cgo.AdapterConfig{}, fmt.Errorf("%s: %s is not supported, LoRA of one rank in every layer is", adapterConfigFile, what)
 	}
 	config := cgo.AdapterConfig{Rank: p.Rank, Alpha: p.Alpha}
 	if p.RSLoRA { // alpha/sqrt(r) instead of alpha/r
@@ -79,7 +79,10 @@ func readPEFT(dir string) (p peftConfig, err error) {
 	if err != nil {
 		return p, err
 	}
-	if err := json.Unmarshal(data, &p); err != nil {
+	if err = json.Unmarshal(data, &p); err == nil {
+		err = json.Unmarshal(data, &p.fields)
+	}
+	if err != nil {
 		return p, fmt.Errorf("%s: %w", adapterConfigFile, err)
 	}
 	return p, nil
