@@ -152,7 +152,7 @@ func (o *RL) reward(b *Batch) {
 	b.Rewards = RewardsOf(b.Rollouts.All)
 	b.Finished = len(b.Rewards)
 	if o.job.Control.ShuffleRewards {
-		shuffleRewards(b.Rollouts.Trained, b.FilterCut, o.job.Seed, b.Step)
+		shuffleRewards(b.Rollouts.Trained, b.FilterCut, o.sampler.Frozen, o.job.Seed, b.Step)
 	}
 }
 
@@ -247,18 +247,19 @@ func RewardsOf(groups []trajectory.Group) []float64 {
 	return out
 }
 
-// counts tells whether the update takes a trajectory in: it finished with tokens to learn from, and rollout.cut does not filter it.
-func counts(t *trajectory.Trajectory, filterCut bool) bool {
-	return t.Err == "" && t.ResponseTokens() > 0 && !(filterCut && t.Cut())
+// counts tells whether the update takes a trajectory in: it finished with tokens to learn from, beside those of roles that frozen names (nil: none), and
+// rollout.cut does not filter it.
+func counts(t *trajectory.Trajectory, filterCut bool, frozen func(trajectory.Role) bool) bool {
+	return t.Err == "" && t.Trained(frozen).ResponseTokens() > 0 && !(filterCut && t.Cut())
 }
 
 // shuffleRewards permutes the rewards over the trajectories of a step that count: what is left to learn from them is nothing, and their distribution
 // is that of the run.
-func shuffleRewards(groups []trajectory.Group, filterCut bool, seed uint64, step int) {
+func shuffleRewards(groups []trajectory.Group, filterCut bool, frozen func(trajectory.Role) bool, seed uint64, step int) {
 	var all []*trajectory.Trajectory
 	for _, g := range groups {
 		for _, t := range g.Trajectories {
-			if counts(t, filterCut) {
+			if counts(t, filterCut, frozen) {
 				all = append(all, t)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // Overlong shaping counts the tokens that a completion cut by max_new_tokens has; only rollout.max_tokens is the limit of the penalty.
@@ -18,4 +19,18 @@ func TestOverlongShapingOfACutCompletion(t *testing.T) {
 	w := &rollouts{sampler: r, algorithm: &algorithms.Algorithm{Overlong: algorithms.Overlong{Buffer: 100, Factor: 1}}}
 	w.shape(tr)
 	require.Zero(t, tr.RewardParts[overlongPart])
+}
+
+// Dynamic sampling compares what the update would: a reward of calls that are not trained makes no group informative.
+func TestGroupsAreUsableByWhatIsTrained(t *testing.T) {
+	w := &rollouts{algorithm: &algorithms.Algorithm{DynamicSampling: true}, sampler: &rollout.Sampler{Frozen: isJudge}}
+	for role, usable := range map[trajectory.Role]bool{"solver": true, "judge": false, trajectory.RoleDiscarded: false} {
+		g := counted(1, 3)[0]
+		for i, reward := range []float64{1, 1, 0} {
+			g.Trajectories[i].Reward = reward
+			spokenBy("solver")(g.Trajectories[i])
+		}
+		spokenBy(role)(g.Trajectories[2])
+		require.Equal(t, usable, w.Usable(g), role)
+	}
 }

@@ -37,6 +37,15 @@ func rewardsIn(groups []trajectory.Group, keep func(*trajectory.Trajectory) bool
 
 func all(*trajectory.Trajectory) bool { return true }
 
+func isJudge(r trajectory.Role) bool { return r == "judge" }
+
+// spokenBy makes a trajectory's token that of a role.
+func spokenBy(r trajectory.Role) func(*trajectory.Trajectory) {
+	return func(t *trajectory.Trajectory) {
+		t.Turns = []trajectory.Turn{{CompletionEnd: 1, ObservationEnd: 1, Role: r}}
+	}
+}
+
 // The control has the distribution of rewards that the run has: those of trajectories that count are permuted among themselves.
 func TestShuffledRewardsStayWithWhatCounts(t *testing.T) {
 	fails := func(t *trajectory.Trajectory) { t.Fail("environment", "gone") }
@@ -46,7 +55,10 @@ func TestShuffledRewardsStayWithWhatCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil     func(*trajectory.Trajectory)
 		filterCut bool
-	}{"failed": {fails, false}, "filtered": {cut, true}, "without tokens": {func(t *trajectory.Trajectory) { t.Samples = nil }, false}} {
+	}{
+		"failed": {fails, false}, "filtered": {cut, true}, "without tokens": {func(t *trajectory.Trajectory) { t.Samples = nil }, false},
+		"frozen": {spokenBy("judge"), false}, "discarded": {spokenBy(trajectory.RoleDiscarded), false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			groups := counted(4, 4)
 			out := map[*trajectory.Trajectory]bool{}
@@ -57,7 +69,7 @@ func TestShuffledRewardsStayWithWhatCounts(t *testing.T) {
 			}
 			counts := func(tr *trajectory.Trajectory) bool { return !out[tr] }
 			want := rewardsIn(groups, counts)
-			shuffleRewards(groups, c.filterCut, 3, 5)
+			shuffleRewards(groups, c.filterCut, isJudge, 3, 5)
 			got := rewardsIn(groups, counts)
 			require.NotEqual(t, want, got, "they moved")
 			slices.Sort(got)
@@ -76,7 +88,7 @@ func TestShuffledRewardsOfWholeBatches(t *testing.T) {
 		if !filterCut {
 			groups[1].Trajectories[0].StopReason, groups[1].Trajectories[0].Turns = trajectory.StopMaxTokens, []trajectory.Turn{{FinishReason: trajectory.FinishLength}}
 		}
-		shuffleRewards(groups, filterCut, 3, 5)
+		shuffleRewards(groups, filterCut, isJudge, 3, 5)
 		require.Equal(t, want, rewardsIn(groups, all))
 	}
 }
@@ -101,7 +113,7 @@ func TestShuffledRewardsOfTurns(t *testing.T) {
 		}
 	}
 	firsts := 0
-	shuffleRewards(groups, false, 3, 5)
+	shuffleRewards(groups, false, nil, 3, 5)
 	for _, g := range groups {
 		for _, tr := range g.Trajectories {
 			after = append(after, tr.Return())

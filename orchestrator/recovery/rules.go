@@ -27,7 +27,8 @@ var changedRules = map[int]string{
 	7: "distill learns nothing from calls that are not trained (frozen roles, discarded replies, auxiliary calls); " +
 		"correction seq_mask compares the logprobs of one token where an estimator of turns reads samples that agents wrote in turn",
 	8: "gae takes the value behind a truncated trajectory at the end of the sample that holds its last token, also where agents wrote samples in turn; " +
-		"with rollout.cut: filter a greedy rollout that a token limit cut takes its group out",
+		"with rollout.cut: filter a greedy rollout that a token limit cut takes its group out; " +
+		"dynamic_sampling and control.shuffle_rewards pass over trajectories of which nothing is trained (frozen roles, discarded replies, auxiliary calls)",
 }
 
 // RulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.
