@@ -11,8 +11,8 @@ import (
 )
 
 // Convert writes a model as a Hugging Face folder: `agentfly model import`. The source is what Load takes; the weights are
-// dequantised and converted to dtype (F32, F16 or BF16; "" keeps 16-bit tensors as they are stored and makes the rest
-// F32). Libtorch is not needed. What does not fit config.json is refused as by Load.
+// dequantised and converted to dtype (F32, F16 or BF16; "" keeps tensors of the 16-bit type that all matrices have, and
+// makes the rest F32). Libtorch is not needed. What does not fit config.json is refused as by Load.
 func Convert(path, dir string, dtype modelfile.DType) error {
 	files, err := modelfile.Open(path)
 	if err != nil {
@@ -36,13 +36,14 @@ func Convert(path, dir string, dtype modelfile.DType) error {
 			return err
 		}
 	}
-	saved := dtype
-	if saved == "" {
+	saved, rest := dtype, dtype
+	if dtype == "" {
+		rest = modelfile.F32
 		if saved, err = commonType(files, params); err != nil {
 			return err
 		}
 	}
-	return f.save(dir, saved, convertSources(files, params, saved))
+	return f.save(dir, saved, convertSources(files, params, saved, rest))
 }
 
 // commonType is the 16-bit type that all matrices have, F32 otherwise.
@@ -69,10 +70,15 @@ func commonType(w weights, params []cgo.ParameterInfo) (modelfile.DType, error) 
 	return "", errors.New("policy: the model has no matrices")
 }
 
-func convertSources(w weights, params []cgo.ParameterInfo, dtype modelfile.DType) []modelfile.Source {
+// convertSources keeps tensors that are of type same as they are stored, and converts the others to rest.
+func convertSources(w weights, params []cgo.ParameterInfo, same, rest modelfile.DType) []modelfile.Source {
 	var out []modelfile.Source
 	for _, p := range params {
 		info, _ := w.Info(p.Name)
+		dtype := rest
+		if info.DType == same {
+			dtype = same
+		}
 		out = append(out, modelfile.Source{Name: p.Name, DType: dtype, Shape: info.Shape, Write: func(to io.Writer) error {
 			t, err := w.Tensor(p.Name)
 			if err != nil {

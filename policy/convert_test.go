@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"io"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,6 +49,69 @@ func TestConvert(t *testing.T) {
 			require.Equal(t, "{{ messages }}", text.ChatTemplate)
 			require.Equal(t, []int32{14}, text.StopIDs)
 		})
+	}
+}
+
+// Norms and biases are often stored in more bits than the matrices: without a type they are converted to no smaller one.
+func TestConvertRoundsNothing(t *testing.T) {
+	mixed := filepath.Join(t.TempDir(), "mixed")
+	require.NoError(t, Convert(filepath.Join("..", "modelfile", "testdata", "gguf", "qwen2.gguf"), mixed, ""))
+	model, err := modelfile.Open(mixed)
+	require.NoError(t, err)
+	var weights []modelfile.Source
+	for _, name := range model.Names() {
+		tensor, err := model.Tensor(name)
+		require.NoError(t, err)
+		values, err := tensor.Float32()
+		require.NoError(t, err)
+		dtype := modelfile.BF16
+		switch {
+		case strings.HasSuffix(name, "norm.weight"):
+			dtype = modelfile.F32
+			values[0] = 1.0001220703125 // neither a BF16 nor an F16
+		case strings.HasSuffix(name, ".bias"):
+			dtype = modelfile.F16
+			values[0] = 1.0009765625 // no BF16
+		}
+		data, err := modelfile.Encode(nil, values, dtype)
+		require.NoError(t, err)
+		weights = append(weights, modelfile.Source{Name: name, DType: dtype, Shape: tensor.Shape, Write: func(w io.Writer) error { _, err := w.Write(data); return err }})
+	}
+	require.NoError(t, model.Close())
+	require.NoError(t, modelfile.WriteSafetensors(filepath.Join(mixed, "model.safetensors"), nil, weights))
+	for _, c := range []struct{ given, matrix, norm, bias modelfile.DType }{
+		{"", modelfile.BF16, modelfile.F32, modelfile.F32}, {modelfile.F16, modelfile.F16, modelfile.F16, modelfile.F16},
+	} {
+		dir := filepath.Join(t.TempDir(), "out")
+		require.NoError(t, Convert(mixed, dir, c.given))
+		from, err := modelfile.Open(mixed)
+		require.NoError(t, err)
+		defer from.Close()
+		to, err := modelfile.Open(dir)
+		require.NoError(t, err)
+		defer to.Close()
+		for _, name := range from.Names() {
+			want := c.matrix
+			switch {
+			case strings.HasSuffix(name, "norm.weight"):
+				want = c.norm
+			case strings.HasSuffix(name, ".bias"):
+				want = c.bias
+			}
+			got, err := to.Tensor(name)
+			require.NoError(t, err)
+			require.Equal(t, want, got.DType, name)
+			if c.given != "" {
+				continue
+			}
+			x, err := got.Float32()
+			require.NoError(t, err)
+			stored, err := from.Tensor(name)
+			require.NoError(t, err)
+			y, err := stored.Float32()
+			require.NoError(t, err)
+			require.Equal(t, y, x, name)
+		}
 	}
 }
 
