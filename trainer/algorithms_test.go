@@ -234,8 +234,11 @@ func TestCritic(t *testing.T) {
 	c := tinyConfig()
 	tr := makeTrainer(t, p, resolveBlock(t, "{advantage: {name: gae, lambda: 1}, value: {coefficient: 1, clip: 10}}"), c)
 	b := someBatch(t, tr, 7, 0)
-	cut := b.Groups[1].Trajectories[2]
-	cut.StopReason = trajectory.StopMaxTokens
+	ends := map[string]trajectory.StopReason{}
+	for i, reason := range []trajectory.StopReason{trajectory.StopMaxTokens, trajectory.StopTruncated, trajectory.StopMaxTurns, trajectory.StopTerminated} {
+		tj := b.Groups[1].Trajectories[i]
+		tj.StopReason, ends[tj.ID] = reason, reason
+	}
 	plan, err := newPlan(tr.algorithm, b)
 	require.NoError(t, err)
 	r := newStepRun(tr, plan, 0)
@@ -248,7 +251,7 @@ func TestCritic(t *testing.T) {
 				require.InDelta(t, want[i-1], plan.values[unit.items[0]][i], 1e-5)
 			}
 		}
-		if unit.name == cut.ID {
+		if reason := ends[unit.name]; reason == trajectory.StopMaxTokens || reason == trajectory.StopTruncated {
 			require.InDelta(t, want[s.Len()-1], plan.bootstrap[u], 1e-5)
 		} else {
 			require.Zero(t, plan.bootstrap[u])

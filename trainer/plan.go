@@ -55,8 +55,8 @@ func nameOf(t *trajectory.Trajectory, group, index int) string {
 	return fmt.Sprintf("%d of group %d", index, group)
 }
 
-// truncated reports whether a trajectory was stopped by a token limit, its own or a completion's, so that a critic's value stands in for the rest.
-// One that used up its turns ended by the rules of its task.
+// truncated reports whether a trajectory was stopped by a token limit, its own or a completion's, or by a limit of its environment's, so that a
+// critic's value stands in for the rest. One that used up its turns ended by the rules of its task.
 func truncated(t *trajectory.Trajectory) bool {
 	return t.StopReason == trajectory.StopMaxTokens || t.StopReason == trajectory.StopTruncated
 }

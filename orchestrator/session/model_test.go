@@ -10,7 +10,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/job"
 )
 
-// The job counts steps of the run, each of several updates; the rate falls over all of them and reaches 0 at the last.
+// The job counts steps of the run, each of several updates; the rate falls over all of them and would reach 0 at the next.
 func TestTheLearningRateFallsOverTheWholeRun(t *testing.T) {
 	text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nalgorithm: {epochs: 2, mini_batches: 3}\ntrainer: {steps: 10, learning_rate: 0.4, warmup_steps: 2, schedule: linear}\n"
 	j, err := job.Parse("x.yaml", []byte(text), job.Options{})
