@@ -222,7 +222,7 @@ func (l launch) start(ctx context.Context) (sandbox.Process, error) {
 	if l.memory > 0 {
 		limits.Memory = l.memory
 	}
-	return l.box.Start(ctx, sandbox.Program{Args: l.args, Env: append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "HOME=/workspace"}, l.env...), ReadOnly: l.readOnly, Limits: limits})
+	return l.box.Start(ctx, sandbox.Program{Args: l.args, Env: append([]string{"PATH=" + sandbox.Path, "LANG=C.UTF-8", "HOME=/workspace"}, l.env...), ReadOnly: l.readOnly, Limits: limits})
 }
 
 func lastLine(text string) string {

@@ -317,7 +317,7 @@ func (b *bubblewrap) files(args []string, p Program, l Limits) (private []byte, 
 
 // environment is that of a program whose home is given.
 func environment(p Program, home string) []string {
-	out := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + home, "LANG=C.UTF-8"}
+	out := []string{"PATH=" + Path, "HOME=" + home, "LANG=C.UTF-8"}
 	for _, v := range p.Env {
 		name, _, found := strings.Cut(v, "=")
 		if found && name != "" {

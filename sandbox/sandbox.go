@@ -50,6 +50,9 @@ const (
 	None       = "none"       // no confinement but limits; only where the job says so
 )
 
+// Path is PATH of a program that brings none of its own.
+const Path = "/usr/local/bin:/usr/bin:/bin"
+
 // Sandbox starts confined programs.
 type Sandbox struct {
 	kind    string

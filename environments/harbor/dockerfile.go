@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/sandbox"
 )
 
 // standIns are the images for which the programs of this machine stand in: an image's own content is not there without containers.
@@ -27,7 +28,7 @@ type recipe struct {
 	tops  []string
 	steps []step
 	begin string            // the last WORKDIR
-	env   map[string]string // of ENV
+	env   map[string]string // of ENV, from what an image has: PATH
 }
 
 // step is a COPY, a RUN or a WORKDIR.
@@ -97,7 +98,7 @@ func parse(text, context string, images []string) (*recipe, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &recipe{env: map[string]string{}, tops: []string{"root"}}
+	r := &recipe{env: map[string]string{"PATH": sandbox.Path}, tops: []string{"root"}}
 	args := map[string]string{}
 	for _, in := range all {
 		expand := func(word string) string {

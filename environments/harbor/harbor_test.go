@@ -206,6 +206,44 @@ func TestMachine(t *testing.T) {
 	require.NotContains(t, text(sh(t, e, "ls /root /srv/app/sub")), "mine")
 }
 
+// The PATH of a task begins from the sandbox's, and holds for its builds, its agent and its tests.
+func TestPath(t *testing.T) {
+	for name, c := range map[string]struct {
+		lines, toml string
+		agent       string // PATH that the agent sees
+	}{
+		"quoted":          {"ENV PATH=\"/app/bin:$PATH\"\n", "", "/app/bin:/usr/local/bin:/usr/bin:/bin"},
+		"braces":          {"ENV PATH=${PATH}:/app/bin\n", "", "/usr/local/bin:/usr/bin:/bin:/app/bin"},
+		"whole":           {"ENV PATH=/app/bin:/usr/bin:/bin\n", "", "/app/bin:/usr/bin:/bin"},
+		"a RUN before":    {"RUN test $PATH = /usr/local/bin:/usr/bin:/bin\nENV PATH /app/bin:$PATH\n", "", "/app/bin:/usr/local/bin:/usr/bin:/bin"},
+		"a RUN behind":    {"ENV PATH=/app/bin:$PATH\nRUN test $(tool) = done\n", "", "/app/bin:/usr/local/bin:/usr/bin:/bin"},
+		"environment.env": {"", "[environment]\nenv = {PATH = \"/app/bin:/bin\"}\n", "/app/bin:/bin"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			files := map[string]string{
+				"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app\nCOPY --chmod=755 tool /app/bin/tool\n" + c.lines,
+				"environment/tool":       "#!/bin/bash\necho done\n",
+				"tests/test.sh":          "if [ \"$(tool)\" = done ]; then echo 1 >/logs/verifier/reward.txt; else echo 0 >/logs/verifier/reward.txt; fi\n",
+			}
+			if c.toml != "" {
+				files["task.toml"] = c.toml
+			}
+			e := begin(t, write(t, t.TempDir(), "a", files), "a", nil)
+			require.Equal(t, c.agent+"\ndone", text(sh(t, e, "echo $PATH; tool")))
+			r, err := send(t, e)
+			require.NoError(t, err)
+			require.InDelta(t, 1, r.Reward, 0, r.Info["tests"])
+		})
+	}
+
+	dir := write(t, t.TempDir(), "a", map[string]string{"environment/Dockerfile": "FROM ubuntu\nWORKDIR /app\nENV PATH=/app/bin\nRUN true\n"})
+	write(t, dir, "b", nil)
+	_, err := begin(t, dir, "b", nil).Reset(t.Context(), start("a"))
+	require.ErrorContains(t, err, "line 4: RUN true: it fails in the sandbox, which has no network and no root (exit status 127: ")
+	require.ErrorContains(t, err, "bash: not found)")
+}
+
 // An agent sees neither tests nor solution, and what it puts in their place is not what runs.
 func TestTestsAreOutOfReach(t *testing.T) {
 	dir := write(t, t.TempDir(), "a", map[string]string{"tests/hidden.txt": "the-hidden-word"})

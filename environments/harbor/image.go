@@ -180,7 +180,7 @@ func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 			if why == "" {
 				why = fmt.Sprintf("exit status %d", r.Exit)
 			}
-			lines := strings.Split(strings.TrimSpace(string(r.Stdout)), "\n")
+			lines := strings.Split(strings.TrimSpace(string(r.Stdout)+string(r.Stderr)), "\n")
 			return nil, environments.WrongTask("%v", refusal(step.line, step.text, fmt.Sprintf("it fails in the sandbox, which has no network and no root (%s: %s)", why, wording.Clip(lines[len(lines)-1], 160))))
 		}
 	}

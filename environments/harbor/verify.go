@@ -92,12 +92,13 @@ func (s *source) verify(ctx context.Context, t *task, m *machine) (*verdict, err
 	p := m.main.Base
 	p.Mounts = append(append([]sandbox.Mount{}, p.Mounts...), sandbox.Mount{Host: tests.Dir(), Inside: "/tests", Writable: true}, sandbox.Mount{Host: logs.Dir(), Inside: "/logs", Writable: true})
 	// What an agent put under its home is not what Python or bash begin with.
-	p.Env = append(append(append([]string{}, p.Env...), "PYTHONNOUSERSITE=1", "PATH=/usr/local/bin:/usr/bin:/bin"), environ(t.config.Verifier.Env)...)
-	how := []string{"bash", "/tests/test.sh"}
+	p.Env = append(append(append([]string{}, p.Env...), "PYTHONNOUSERSITE=1"), environ(t.config.Verifier.Env)...)
+	const bash = "/bin/bash" // the agent may have put another one on the task's PATH
+	how := []string{bash, "/tests/test.sh"}
 	if strings.HasPrefix(string(script), "#!") {
 		how = how[1:]
 	}
-	p.Args = append([]string{"bash", "-c", `exec 2>&1; cd -- "$0"; exec "$@"`, m.main.Begin}, how...)
+	p.Args = append([]string{bash, "-c", `exec 2>&1; cd -- "$0"; exec "$@"`, m.main.Begin}, how...)
 	p.Limits.Wall = boxed.Within(ctx, limit)
 	p.Limits.CPU, p.Limits.Output = limit, 1<<20
 	began := time.Now()

@@ -20,6 +20,7 @@ import (
 	"github.com/agentfly/agentfly/internal/scripts"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
+	"github.com/agentfly/agentfly/sandbox"
 )
 
 // checkOutput refuses a run folder that cannot be made. One that is there is held against the run when it begins.
@@ -114,7 +115,7 @@ func checkAgent(ctx context.Context, j *job.Job) error {
 
 // insidePath is PATH of an agent in the sandbox.
 func insidePath(j *job.Job) string {
-	return cmp.Or(j.Agent.Env["PATH"], "/usr/local/bin:/usr/bin:/bin")
+	return cmp.Or(j.Agent.Env["PATH"], sandbox.Path)
 }
 
 // checkRank refuses an adapter that is larger than the model that it adapts.
