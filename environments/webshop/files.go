@@ -232,6 +232,9 @@ func (x item) product(attributes []string, r *rand.Rand) (product, error) {
 			p.options = append(p.options, o)
 		}
 	}
+	if strings.TrimSpace(p.passage().Text) == "" {
+		return p, errors.New(`it has no "name" and no other text, so that no search finds it; leave it out`)
+	}
 	return p, nil
 }
 

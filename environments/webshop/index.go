@@ -70,6 +70,7 @@ func writePassages(cache string, products []product) (path string, err error) {
 	return path, f.Close()
 }
 
+// passage is what is searched of a product: its title is the text where there is no other.
 func (p product) passage() corpus.Passage {
 	text := []string{p.description}
 	if len(p.features) > 0 {
@@ -78,7 +79,11 @@ func (p product) passage() corpus.Passage {
 	for _, o := range p.options {
 		text = append(text, o.name+": "+strings.Join(o.values, ", "))
 	}
-	return corpus.Passage{ID: p.id, Title: p.title, Text: strings.Join(text, "\n")}
+	out := corpus.Passage{ID: p.id, Title: p.title, Text: strings.Join(text, "\n")}
+	if strings.TrimSpace(out.Text) == "" {
+		out.Title, out.Text = "", p.title
+	}
+	return out
 }
 
 // find are the products of a search, the best first.

@@ -487,6 +487,21 @@ func TestOriginalFiles(t *testing.T) {
 	require.InDelta(t, noLimit, c.goals[4].priceUpper, 0)
 }
 
+// A product that has a title alone is found by it.
+func TestProductWithoutTexts(t *testing.T) {
+	items := filepath.Join(t.TempDir(), "items.json")
+	require.NoError(t, os.WriteFile(items, []byte(`[{"asin":"B0BOOT0001","name":"Boots","full_description":"Boots for rain."},
+{"asin":"B0MUG00001","name":"Cooper Coffee Mug","full_description":" ","small_description":[""],"customization_options":""}]`), 0o600))
+	files := original()
+	files["items"] = items
+	s := open(t, map[string]any{"files": files})
+	for query, button := range map[string]string{"rain": "[B0BOOT0001]", "coffee mug": "[B0MUG00001]"} {
+		e, _ := visitor(t, s, environments.Start{Task: trajectory.Task{Fields: map[string]any{"goal": "B0BOOT0001-0"}}})
+		r := step(t, e, "search["+query+"]")
+		require.Contains(t, r.Observation[0].Text, button)
+	}
+}
+
 func TestBrokenFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -497,10 +512,11 @@ func TestBrokenFiles(t *testing.T) {
 	good := `[{"asin":"B1","name":"x"}]`
 	for name, c := range map[string]struct{ items, attributes, human, want string }{
 		"no list":         {`{"asin":"B1"}`, `{}`, `{}`, "items.json: line 1: the file begins with {, not with ["},
-		"cut":             {"[\n{\"asin\":\"B1\"},\n{\"asin\"", `{}`, `{}`, "items.json: line 3: the file ends too early"},
-		"type":            {"[\n{\"asin\":\"B1\"},\n{\"asin\":7}]", `{}`, `{}`, "items.json: line 3: element 1: json: cannot unmarshal number"},
+		"cut":             {"[\n{\"asin\":\"B1\",\"name\":\"x\"},\n{\"asin\"", `{}`, `{}`, "items.json: line 3: the file ends too early"},
+		"type":            {"[\n{\"asin\":\"B1\",\"name\":\"x\"},\n{\"asin\":7}]", `{}`, `{}`, "items.json: line 3: element 1: json: cannot unmarshal number"},
 		"price":           {"[\n\n{\"asin\":\"B1\",\"pricing\":\"$x\"}]", `{}`, `{}`, `items.json: line 3: element 0: B1: pricing "$x" is no price`},
 		"no asin":         {`[{"name":"x"}]`, `{}`, `{}`, `items.json: line 1: element 0: it has no "asin"`},
+		"no text":         {"[\n{\"asin\":\"B1\",\"name\":\" \",\"query\":\"mug\"}]", `{}`, `{}`, `items.json: line 2: element 0: B1: it has no "name" and no other text, so that no search finds it; leave it out`},
 		"attributes":      {good, "{\"B1\":\n7}", `{}`, `attributes.json: line 2: key 0, "B1": json: cannot unmarshal number`},
 		"attributes list": {good, "[]", `{}`, `attributes.json: line 1: the file begins with [, not with {`},
 		"human":           {good, "{}", "{\"B0\":[],\n\"B1\":{}}", `human.json: line 2: key 1, "B1": json: cannot unmarshal object`},
