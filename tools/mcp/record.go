@@ -53,17 +53,57 @@ type recorder struct {
 	err  error // of the first line that could not be written
 }
 
+// newRecorder goes on with the recording that is there, of an earlier start of the same job, say. It must have the same offers.
 func newRecorder(path string, to caller, offers []offer) (*recorder, error) {
-	file, err := os.Create(path)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666)
 	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)
 	}
-	r := &recorder{to: to, file: file}
-	r.write(entry{Tools: offers})
-	if r.err != nil {
-		return nil, errors.Join(r.err, file.Close())
+	first, err := lineOf(entry{Tools: offers})
+	if err == nil {
+		err = goOn(file, first)
 	}
-	return r, nil
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("record: %w", err), file.Close())
+	}
+	return &recorder{to: to, file: file}, nil
+}
+
+// goOn leaves a file with its first line and whole lines behind it: a process that was killed may have cut the last one.
+func goOn(file *os.File, first []byte) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	size := info.Size()
+	begins := make([]byte, min(size, int64(len(first))))
+	if _, err := file.ReadAt(begins, 0); err != nil && len(begins) > 0 {
+		return err
+	}
+	if !bytes.HasPrefix(first, begins) {
+		return fmt.Errorf("%s does not begin with the tools that this server offers; move it away, or name another file", file.Name())
+	}
+	whole := size // the end of the last whole line
+	for part := make([]byte, 1<<16); whole > 0; {
+		part = part[:min(whole, int64(cap(part)))]
+		if _, err := file.ReadAt(part, whole-int64(len(part))); err != nil {
+			return err
+		}
+		end := int64(bytes.LastIndexByte(part, '\n') + 1)
+		whole -= int64(len(part)) - end
+		if end > 0 {
+			break
+		}
+	}
+	if whole < size {
+		if err := file.Truncate(whole); err != nil {
+			return err
+		}
+	}
+	if whole == 0 {
+		_, err = file.Write(first)
+	}
+	return err
 }
 
 func (r *recorder) call(ctx context.Context, tool string, arguments json.RawMessage) (tools.Observation, error) {
@@ -83,15 +123,20 @@ func (r *recorder) call(ctx context.Context, tool string, arguments json.RawMess
 	return o, err
 }
 
-func (r *recorder) write(e entry) {
+func lineOf(e entry) ([]byte, error) {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line) // ends the line
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(e)
+	return line.Bytes(), err
+}
+
+func (r *recorder) write(e entry) {
+	line, err := lineOf(e)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
-		_, err = r.file.Write(line.Bytes())
+		_, err = r.file.Write(line)
 	}
 	if err != nil && r.err == nil {
 		r.err = fmt.Errorf("mcp: record: %w", err)

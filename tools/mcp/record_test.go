@@ -3,8 +3,11 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -108,6 +111,52 @@ func TestRecordOfWhatFailed(t *testing.T) {
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, `{"tools":[{"name":"a","parameters":{}}]}`+"\n"+`{"tool":"a","error":"the server did not answer in time","broken":true}`+"\n", string(data))
+}
+
+// A recording goes on where the tools are opened again, as when a run is resumed; a line that was cut is left out.
+func TestRecordGoesOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.jsonl")
+	offers := []offer{{Name: "count", Description: "Counts <on>.", Parameters: json.RawMessage(`{"type": "object"}`)}}
+	server := &counting{}
+	for _, cut := range []string{"", `{"tool":"count","text":"` + strings.Repeat("x", 100_000), `{"tools":[{"na`} {
+		if strings.HasPrefix(cut, `{"tools"`) {
+			require.NoError(t, os.Rename(path, path+".whole"))
+		}
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		require.NoError(t, err)
+		_, err = file.WriteString(cut)
+		require.NoError(t, errors.Join(err, file.Close()))
+		r, err := newRecorder(path, server, offers)
+		require.NoError(t, err)
+		_, err = r.call(t.Context(), "count", nil)
+		require.NoError(t, errors.Join(err, r.Close()))
+	}
+	for file, want := range map[string][]string{path + ".whole": {"1", "2", "2"}, path: {"3", "3"}} {
+		from, got, err := readRecording(file)
+		require.NoError(t, err)
+		require.Equal(t, "Counts <on>.", got[0].Description)
+		for _, text := range want {
+			o, err := from.call(t.Context(), "count", nil)
+			require.NoError(t, err)
+			require.Equal(t, text, o.Text)
+		}
+	}
+
+	for _, text := range []string{`{"tools":[{"name":"a","parameters":{}}]}` + "\n" + `{"tool":"a","text":"b"}` + "\n", "notes\n", "notes"} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		_, err := newRecorder(path, server, offers)
+		require.EqualError(t, err, "record: "+path+" does not begin with the tools that this server offers; move it away, or name another file")
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, text, string(data))
+	}
+}
+
+type counting struct{ n int }
+
+func (c *counting) call(context.Context, string, json.RawMessage) (tools.Observation, error) {
+	c.n++
+	return tools.Observation{Text: strconv.Itoa(c.n)}, nil
 }
 
 type failing struct{}
