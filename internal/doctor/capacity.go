@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -14,6 +15,8 @@ type Capacity struct {
 	Bytes int64  `json:"bytes"` // 0: unknown
 	Of    string `json:"of"`    // the machine, a cgroup's limit, or a device
 }
+
+var memTotal = regexp.MustCompile(`(?m)^MemTotal:\s+(\d+) kB`)
 
 // HostMemory is the machine's memory, or the limit of a cgroup that this process is in where that is lower.
 func HostMemory() Capacity { return hostMemory("/") }

@@ -10,9 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -62,7 +60,7 @@ type part struct {
 // Run makes all checks; work is the folder whose disk counts. What is missing is named whole: every package, with its remedy.
 func Run(ctx context.Context, torch Torch, box Sandbox, work string) []Check {
 	checks := []Check{
-		libtorch(torch), driver(ctx, torch), packaged(), memory(), disk(work),
+		libtorch(torch), driver(ctx, torch), packaged(), memory(HostMemory()), disk(work),
 		python(ctx),
 		confined(ctx, box),
 		parts(ctx, "bubblewrap", "the first choice of sandbox", part{"bwrap", "bubblewrap", []string{"--version"}}, part{"prlimit", "util-linux", nil}, part{"setpriv", "util-linux", nil}, part{"mount", "mount", nil}),
@@ -233,17 +231,13 @@ func disk(work string) Check {
 	return c
 }
 
-var memTotal = regexp.MustCompile(`(?m)^MemTotal:\s+(\d+) kB`)
-
-func memory() Check {
-	data, err := os.ReadFile("/proc/meminfo")
-	m := memTotal.FindSubmatch(data)
-	if err != nil || m == nil {
-		return Check{"memory", Optional, "size unknown", "8 GB are needed for SmolLM2-135M"}
+func memory(has Capacity) Check {
+	if has.Bytes == 0 {
+		return Check{"memory", Optional, "size unknown", fmt.Sprintf("%d GB are needed for SmolLM2-135M", needMemoryGB)}
 	}
-	kb, _ := strconv.ParseFloat(string(m[1]), 64) // the pattern admits digits only
-	c := Check{Name: "memory", State: OK, Found: fmt.Sprintf("%.1f GB", kb*1024/1e9)}
-	if kb*1024/1e9 < needMemoryGB {
+	gb := float64(has.Bytes) / 1e9
+	c := Check{Name: "memory", State: OK, Found: fmt.Sprintf("%s has %.1f GB", has.Of, gb)}
+	if gb < needMemoryGB {
 		c.State, c.Remedy = Optional, fmt.Sprintf("%d GB are needed for SmolLM2-135M; use a smaller model", needMemoryGB)
 	}
 	return c
