@@ -3,11 +3,14 @@ package export
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +104,44 @@ func TestTextsHoldEveryNumber(t *testing.T) {
 	var p point
 	require.NoError(t, json.Unmarshal([]byte(lines[7]), &p))
 	require.Equal(t, point{"calc", "seconds/elapsed", 3, 4.5}, p)
+}
+
+// Trackio's traces stand at the step of their curves: those that a step trains on, and those of an evaluation after it.
+func TestTrackioCountsTracesAsCurves(t *testing.T) {
+	r := sample()
+	r.Trajectories = func(_ context.Context, f func(store.Record) error) (err error) {
+		for i, one := range []struct {
+			phase  string
+			step   int
+			reward float64
+		}{
+			{"train", 0, 0.25}, {"train", 1, 0.25}, {"train", 1, 0.75}, {"train", 2, 1}, {"eval-before", 0, 0.125}, {"eval-after", 3, 0.75},
+		} {
+			err = errors.Join(err, f(store.Record{Phase: one.phase, Trajectory: &trajectory.Trajectory{ID: fmt.Sprint(one.phase, i), Step: one.step, Reward: one.reward}}))
+		}
+		return err
+	}
+	path := filepath.Join(t.TempDir(), "calc.db")
+	require.NoError(t, buildTrackio(t.Context(), path, r))
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	defer db.Close()
+	rows, err := db.QueryContext(t.Context(), "SELECT metadata ->> 'phase', step, timestamp, avg(metadata ->> 'reward') FROM traces GROUP BY 1, 2")
+	require.NoError(t, err)
+	defer rows.Close()
+	got := map[string]map[int]float64{"train": {}, "eval-before": {}, "eval-after": {}}
+	for rows.Next() {
+		var (
+			phase, stamp string
+			step         int
+			mean         float64
+		)
+		require.NoError(t, rows.Scan(&phase, &step, &stamp, &mean))
+		got[phase][step] = mean
+		require.Equal(t, r.at(step).UTC().Format("2006-01-02T15:04:05.000000+00:00"), stamp)
+	}
+	require.NoError(t, rows.Err())
+	require.Equal(t, map[string]map[int]float64{"train": {1: 0.25, 2: 0.5, 3: 1}, "eval-before": {0: 0.125}, "eval-after": {3: 0.75}}, got)
 }
 
 // Inspect knows four roles, and refuses a log with another; a sample that failed is not completed.

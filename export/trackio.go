@@ -101,7 +101,11 @@ func buildTrackio(ctx context.Context, path string, r Run) (err error) {
 		for _, m := range messages {
 			text.WriteString(" " + m.Role + " " + m.Content)
 		}
-		at := r.at(t.Step + 1)
+		step := t.Step // of an evaluation the steps before it
+		if !strings.HasPrefix(record.Phase, "eval-") {
+			step++ // curves count from 1
+		}
+		at := r.at(step)
 		if !t.Started.IsZero() {
 			at = t.Started
 		}
@@ -113,7 +117,7 @@ func buildTrackio(ctx context.Context, path string, r Run) (err error) {
 			}
 			columns = append(columns, string(b))
 		}
-		_, err := insert.ExecContext(ctx, id+":"+t.ID+":trajectory", id, stamp(at), id, max(0, t.Step), columns[0], columns[1], strings.ToValidUTF8(text.String(), "\uFFFD"), columns[2])
+		_, err := insert.ExecContext(ctx, id+":"+t.ID+":trajectory", id, stamp(at), id, max(0, step), columns[0], columns[1], strings.ToValidUTF8(text.String(), "\uFFFD"), columns[2])
 		return err
 	}); err != nil {
 		return err

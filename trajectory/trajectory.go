@@ -227,7 +227,7 @@ type Trajectory struct {
 	Branch      Branch             `json:"branch,omitempty"`    // in the tree that grows from Index; "" outside of trees
 	Forked      int                `json:"forked,omitempty"`    // turns that it has of the branch it forks off: its own begin there
 	ForkedAt    int                `json:"forked_at,omitempty"` // tokens that it has of the completion of the next turn of that branch, with which its first own turn begins; 0: it forks between turns
-	Step        int                `json:"step"`                // the optimizer step it was sampled for; -1 in evaluation
+	Step        int                `json:"step"`                // the step it was sampled for, from 0; of an evaluation the steps before it
 	Turns       []Turn             `json:"turns"`
 	Samples     []*Sample          `json:"-"`                // stored apart: see the store
 	Posted      []Posted           `json:"posted,omitempty"` // in the order in which it came
