@@ -49,6 +49,8 @@ func TestUnknownNamesAreRefused(t *testing.T) {
 		"train job.yaml --ranks x":    `--ranks "x": not a whole number; see agentfly train --help`,
 		"train job.yaml --resume=yep": `--resume "yep": not true or false; see agentfly train --help`,
 		"train job.yaml --output":     `--output needs a value; see agentfly train --help`,
+		"rollout x --steps 0":         `--steps is 0; allowed: 1 or more`,
+		"rollout x --steps=-3":        `--steps is -3; allowed: 1 or more`,
 		"version now":                 `agentfly version takes no arguments; got "now"`,
 		"agents list x":               `agentfly agents list takes no arguments; got "x"`,
 		"inspect trajectory":          `agentfly inspect trajectory needs --run with a run folder`,

@@ -242,6 +242,10 @@ func (c runCommands) watch(x *cli.Context, quiet float64) (context.Context, func
 }
 
 func (c runCommands) rollout(x *cli.Context) error {
+	steps := x.Int("steps")
+	if steps < 1 {
+		return usagef("--steps is %d; allowed: 1 or more", steps)
+	}
 	j, model, err := c.jobAndModel(x, "the job file or the run folder")
 	if err != nil {
 		return err
@@ -253,8 +257,8 @@ func (c runCommands) rollout(x *cli.Context) error {
 	ctx, stop := runCommands{e}.watch(x, j.Rollout.Watchdog)
 	defer stop()
 	d.watch(watchdog.Of(ctx))
-	ended, all := 0, x.Int("steps")*j.Rollout.Groups*j.Rollout.GroupSize
-	return orchestrator.Sample(ctx, j, model, x.Int("steps"), c.registries, func(t *trajectory.Trajectory) error {
+	ended, all := 0, steps*j.Rollout.Groups*j.Rollout.GroupSize
+	return orchestrator.Sample(ctx, j, model, steps, c.registries, func(t *trajectory.Trajectory) error {
 		ended++
 		d.event(orchestrator.Event{Kind: orchestrator.Rollouts, Done: ended, Of: all})
 		return e.print(t)

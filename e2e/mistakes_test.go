@@ -289,6 +289,7 @@ var misuses = map[string]struct {
 	"overwrite without an answer":   {"train job.yaml --output run --overwrite", "--overwrite deletes the run of 1 step in run; give --yes with it, or run it on a terminal, which asks"},
 	"a seed below 0":                {"train job.yaml --output new --seed -1", `--seed "-1": not a whole number that is 0 or more`},
 	"ranks below 0":                 {"train job.yaml --output new --ranks -2", "--ranks is -2; allowed: 1 or more"},
+	"rollout of no step":            {"rollout job.yaml --steps 0", "--steps is 0; allowed: 1 or more"},
 	"a log format":                  {"train job.yaml --output new --log-format xml", `--log-format is "xml"; allowed: text, json`},
 	"eval without held-out tasks":   {"eval job.yaml --set data.eval=null", "data.eval is missing; name the held-out tasks"},
 	"eval of no model":              {"eval job.yaml --model nowhere", "nowhere does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)"},
