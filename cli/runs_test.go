@@ -275,11 +275,22 @@ func TestTrajectoriesAreFiltered(t *testing.T) {
 	safe(t, out)
 	for want, args := range map[string][]string{
 		`--sort is "rewad" (did you mean "reward"?); allowed: reward, step, turns, tokens, calls, seconds, and each behind a -`: {"--sort", "rewad"},
-		`--limit is -1; it is 0 (all) or more`:        {"--limit", "-1"},
-		"--min-reward 1 is not below --max-reward 0":  {"--min-reward", "1", "--max-reward", "0"},
-		`store: there is no trajectory "train-9-9-9"`: {"--id", "train-9-9-9"},
+		`--limit is -1; it is 0 (all) or more`:                      {"--limit", "-1"},
+		"--min-reward 1 is not below --max-reward 0":                {"--min-reward", "1", "--max-reward", "0"},
+		`--step is -5; it is 0 (evaluated before training) or more`: {"--step=-5"},
+		`--stop is "max_turn" (did you mean "max_turns"?); allowed: answer, no_action, max_turns, max_tokens, max_calls, terminated, truncated, error, cancelled, recorded`:               {"--stop", "max_turn"},
+		`--failed is "infra" (did you mean "infrastructure"?); allowed: any, infrastructure, policy, agent, deadline, engine, environment, render, reward, store, teacher, tool, weights`: {"--failed", "infra"},
+		`--tool-failed is "foo"; allowed: any, parse, unknown_tool, bad_arguments, raised, broken, interrupted, limit, off`:                                                               {"--tool-failed", "foo"},
+		`--phase is "evl" (did you mean "eval"?); allowed: train, greedy, eval, eval-before, eval-step-2`:                                                                                 {"--phase", "evl"},
 	} {
 		_, _, err := command(t, append([]string{"inspect", "trajectory", "--run", filepath.Join(root, "going")}, args...)...)
+		var usage *UsageError
+		require.ErrorAs(t, err, &usage, want)
 		require.EqualError(t, err, want)
 	}
+	_, _, err = command(t, "inspect", "trajectory", "--run", filepath.Join(root, "going"), "--id", "train-9-9-9")
+	require.EqualError(t, err, `store: there is no trajectory "train-9-9-9"`)
+	out, _, err = command(t, "inspect", "trajectory", "--run", filepath.Join(root, "going"), "--phase", "greedy")
+	require.NoError(t, err)
+	require.Empty(t, out)
 }

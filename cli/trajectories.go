@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -50,7 +51,16 @@ func filterOf(x *cli.Context) (q overview.Filter, err error) {
 	}
 	if x.IsSet("step") {
 		step := x.Int("step")
+		if step < 0 {
+			return q, usagef("--step is %d; it is 0 (evaluated before training) or more", step)
+		}
 		q.Told = &step
+	}
+	failed := append([]string{"any", string(trajectory.FailureInfrastructure), string(trajectory.FailurePolicy)}, texts(trajectory.Origins())...)
+	if err := cmp.Or(
+		checkWord(x, "stop", texts(trajectory.StopReasons())), checkWord(x, "failed", failed), checkWord(x, "tool-failed", append([]string{"any"}, texts(trajectory.Causes())...)),
+	); err != nil {
+		return q, err
 	}
 	if x.Int("limit") < 0 {
 		return q, usagef("--limit is %d; it is 0 (all) or more", x.Int("limit"))
@@ -70,6 +80,40 @@ func filterOf(x *cli.Context) (q overview.Filter, err error) {
 		return q, usagef("--min-reward %g is not below --max-reward %g", *q.Low, *q.High)
 	}
 	return q, nil
+}
+
+// checkWord refuses the value of a flag that is none of the words that it may be.
+func checkWord(x *cli.Context, flag string, allowed []string) error {
+	value := x.String(flag)
+	if value == "" || slices.Contains(allowed, value) {
+		return nil
+	}
+	return usagef("--%s is %q%s; allowed: %s", flag, value, wording.DidYouMean(value, allowed), wording.Clip(strings.Join(allowed, ", "), 300)) // a run may have a phase for every step
+}
+
+func texts[T ~string](all []T) (out []string) {
+	for _, one := range all {
+		out = append(out, string(one))
+	}
+	return out
+}
+
+// checkPhase refuses a phase that no trajectory of the run is of, but the names that any run may have.
+func checkPhase(x *cli.Context, dir string) error {
+	if x.String("phase") == "" {
+		return nil
+	}
+	stored, err := overview.Phases(x.Context, dir)
+	if err != nil {
+		return err
+	}
+	allowed := []string{store.Train, store.Greedy, "eval"}
+	for _, phase := range stored {
+		if !slices.Contains(allowed, phase) {
+			allowed = append(allowed, phase)
+		}
+	}
+	return checkWord(x, "phase", allowed)
 }
 
 // checkStore refuses, as input that is wrong, a folder without stored trajectories. One of an older program may lack job.yaml.
@@ -93,6 +137,9 @@ func (c inspectCommands) trajectory(x *cli.Context) error {
 	}
 	q, err := filterOf(x)
 	if err != nil {
+		return err
+	}
+	if err := checkPhase(x, dir); err != nil {
 		return err
 	}
 	if x.Bool("table") && x.Bool("view") {

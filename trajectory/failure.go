@@ -65,6 +65,13 @@ const (
 	CauseOff          Cause = "off"           // the tools are switched off
 )
 
+// Causes are all of them.
+func Causes() []Cause {
+	return []Cause{
+		CauseParse, CauseUnknownTool, CauseBadArguments, CauseRaised, CauseBroken, CauseInterrupted, CauseLimit, CauseOff,
+	}
+}
+
 // Failure of a call that failed for that reason; "" has none.
 func (c Cause) Failure() Failure {
 	switch c {

@@ -1,7 +1,11 @@
 package trajectory
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,4 +34,35 @@ func TestWhoseDoingAFailureIs(t *testing.T) {
 	tr := Trajectory{ID: "x", StopReason: StopCancelled}
 	tr.Fail(OriginTeacher, "no")
 	require.Equal(t, Trajectory{ID: "x", StopReason: StopCancelled, Err: "no", ErrOrigin: OriginTeacher, Failure: FailureInfrastructure}, tr)
+}
+
+// The lists of what a trajectory or a call may say have every constant of the source.
+func TestListsAreWhole(t *testing.T) {
+	written := map[string][]string{}
+	for _, name := range []string{"failure.go", "trajectory.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Values) == 1 {
+				kind, named := spec.Type.(*ast.Ident)
+				value, literal := spec.Values[0].(*ast.BasicLit)
+				if named && literal {
+					text, err := strconv.Unquote(value.Value)
+					require.NoError(t, err)
+					written[kind.Name] = append(written[kind.Name], text)
+				}
+			}
+			return true
+		})
+	}
+	require.Equal(t, written["Origin"], texts(Origins()))
+	require.Equal(t, written["Cause"], texts(Causes()))
+	require.Equal(t, written["StopReason"], texts(StopReasons()))
+}
+
+func texts[T ~string](all []T) (out []string) {
+	for _, one := range all {
+		out = append(out, string(one))
+	}
+	return out
 }

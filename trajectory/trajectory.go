@@ -90,6 +90,13 @@ const (
 	StopRecorded   StopReason = "recorded"   // nothing was sampled: it is a recorded conversation
 )
 
+// StopReasons are all of them.
+func StopReasons() []StopReason {
+	return []StopReason{
+		StopAnswer, StopNoAction, StopMaxTurns, StopMaxTokens, StopMaxCalls, StopTerminated, StopTruncated, StopError, StopCancelled, StopRecorded,
+	}
+}
+
 // ToolResult is what one call returned.
 type ToolResult struct {
 	Call        ToolCall        `json:"call"`

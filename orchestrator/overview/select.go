@@ -82,6 +82,16 @@ func Trajectories(ctx context.Context, dir string, q Filter, f func(store.Record
 	return err
 }
 
+// Phases are those of a run folder's trajectories.
+func Phases(ctx context.Context, dir string) (out []string, err error) {
+	db, err := store.OpenReader(filepath.Join(dir, store.File))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return db.Phases(ctx)
+}
+
 // sorted reads everything once for its place, and then what is wanted: the tokens of all would be too much to keep.
 func (q Filter) sorted(ctx context.Context, db *store.Reader, by func(*trajectory.Trajectory) float64, f func(store.Record) error) error {
 	type place struct {

@@ -68,6 +68,26 @@ func (r *Reader) Select(ctx context.Context, q Selection, f func(Record) error) 
 	return nil
 }
 
+// Phases are those of the stored trajectories, in order.
+func (r *Reader) Phases(ctx context.Context) (out []string, err error) {
+	rows, err := r.file.db.QueryContext(ctx, "SELECT DISTINCT phase FROM trajectories ORDER BY phase")
+	if err != nil {
+		return nil, fmt.Errorf("store: %s: %w", r.file.path, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var phase string
+		if err := rows.Scan(&phase); err != nil {
+			return nil, fmt.Errorf("store: %s: %w", r.file.path, err)
+		}
+		out = append(out, phase)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("store: %s: %w", r.file.path, err)
+	}
+	return out, nil
+}
+
 // Record returns one stored trajectory with its task and what updates added; nil: there is none.
 func (r *Reader) Record(ctx context.Context, id string) (found *Record, err error) {
 	err = r.Select(ctx, Selection{ID: id}, func(one Record) error {

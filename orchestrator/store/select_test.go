@@ -30,6 +30,9 @@ func TestSelect(t *testing.T) {
 	reader, err := store.OpenReader(path)
 	require.NoError(t, err)
 	defer reader.Close()
+	phases, err := reader.Phases(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{"eval'); DROP TABLE trajectories; --", "eval-after", "eval-before", "evaluated", "train"}, phases)
 	step := func(n int) *int { return &n }
 	told := 0
 	require.NoError(t, reader.Select(ctx, store.Selection{Told: step(2)}, func(r store.Record) error {
