@@ -326,7 +326,11 @@ func (t *training) advise(ctx context.Context, s *report.Summary) error {
 		return err
 	}
 	j := t.session.Job
-	s.Advice = report.Advice(steps, t.state.Evaluations, report.Setup{Dir: t.dir, Overlaps: j.Rollout.Overlaps(), CutParse: j.Rollout.Cut == "parse", SFT: j.SFT != nil})
+	setup := report.Setup{Dir: t.dir, Overlaps: j.Rollout.Overlaps(), CutParse: j.Rollout.Cut == "parse", SFT: j.SFT != nil}
+	if j.SFT != nil {
+		setup.Epochs = j.SFT.Epochs
+	}
+	s.Advice = report.Advice(steps, t.state.Evaluations, setup)
 	changed, err := overview.Improved(ctx, t.dir)
 	if err != nil || changed == nil || changed.Tasks == 0 {
 		return err

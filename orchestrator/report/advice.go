@@ -13,6 +13,7 @@ type Setup struct {
 	Overlaps bool   // rollouts go on beside updates
 	CutParse bool   // rollout.cut: parse: completions of a fixed length are wanted
 	SFT      bool
+	Epochs   int // sft.epochs; 0: trainer.steps counts
 }
 
 // Advice is what to try next, from the figures of a run's steps and evaluations, each piece with the figure that it comes from; none where no figure
@@ -64,7 +65,11 @@ func Advice(steps []map[string]float64, e Evaluations, s Setup) []string {
 			fell.best, fell.from, fell.to, fell.last, fell.step, wording.ShellWord(s.Dir))
 	}
 	rise, sure := trend(steps, key)
-	add(fell == nil && sure && rise*better > 0, "the %s was still getting better at the end (%+.3f over the last quarter): go on with --resume --set trainer.steps=%d", map[bool]string{false: "reward", true: "loss"}[s.SFT], rise, 2*len(steps))
+	further := fmt.Sprintf("trainer.steps=%d", 2*len(steps))
+	if s.Epochs > 0 {
+		further = fmt.Sprintf("sft.epochs=%d", 2*s.Epochs)
+	}
+	add(fell == nil && sure && rise*better > 0, "the %s was still getting better at the end (%+.3f over the last quarter): go on with --resume --set %s", map[bool]string{false: "reward", true: "loss"}[s.SFT], rise, further)
 	return out
 }
 
