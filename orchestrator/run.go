@@ -270,7 +270,7 @@ func (r *run) training() *training {
 	return &training{
 		findings: report.Findings{Job: j, Decode: r.decode},
 		activity: r.activity,
-		session:  r.session, trainer: r.trainer, objective: r.objective, state: &r.state, dir: r.folder.Dir, console: c,
+		session:  r.session, algorithm: r.algorithm, trainer: r.trainer, objective: r.objective, state: &r.state, dir: r.folder.Dir, console: c,
 		recorder: recorder{job: j, folder: r.folder, recovered: &r.recovered, state: &r.state, console: c},
 		checkpoints: checkpoints{
 			folder: checkpoint.Folder{Dir: r.folder.Checkpoints(), Keep: j.Checkpoint.Keep}, job: j, policy: r.session.Policy, trainer: r.trainer,

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/modelfile"
@@ -37,6 +38,7 @@ var _ learner = (*trainer.Trainer)(nil)
 // and is closed by others.
 type training struct {
 	session     *session.Session
+	algorithm   *algorithms.Algorithm
 	trainer     learner
 	objective   objective.Objective
 	state       *checkpoint.State
@@ -325,12 +327,7 @@ func (t *training) advise(ctx context.Context, s *report.Summary) error {
 	if err != nil {
 		return err
 	}
-	j := t.session.Job
-	setup := report.Setup{Dir: t.dir, Overlaps: j.Rollout.Overlaps(), CutParse: j.Rollout.Cut == "parse", SFT: j.SFT != nil}
-	if j.SFT != nil {
-		setup.Epochs = j.SFT.Epochs
-	}
-	s.Advice = report.Advice(steps, t.state.Evaluations, setup)
+	s.Advice = report.Advice(steps, t.state.Evaluations, setupOf(t.dir, t.session.Job, t.algorithm))
 	changed, err := overview.Improved(ctx, t.dir)
 	if err != nil || changed == nil || changed.Tasks == 0 {
 		return err
@@ -339,6 +336,15 @@ func (t *training) advise(ctx context.Context, s *report.Summary) error {
 		"tasks": float64(changed.Tasks), "better": float64(changed.Better), "worse": float64(changed.Worse), "mean": changed.Mean, "low": changed.Low, "high": changed.High,
 	}
 	return nil
+}
+
+// setupOf is what advice for a run of the job needs to know.
+func setupOf(dir string, j *job.Job, a *algorithms.Algorithm) report.Setup {
+	s := report.Setup{Dir: dir, Overlaps: j.Rollout.Overlaps(), NoAsync: !job.AllowsAsync(j, a), CutParse: j.Rollout.Cut == "parse", SFT: j.SFT != nil}
+	if j.SFT != nil {
+		s.Epochs = j.SFT.Epochs
+	}
+	return s
 }
 
 // writeSummary writes summary.json, and tells the user what the run came to.

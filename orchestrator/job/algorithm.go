@@ -65,6 +65,15 @@ func checkStale(j *Job, a *algorithms.Algorithm) error {
 	return nil
 }
 
+// AllowsAsync tells whether no setting of the job, and not the estimator of its algorithm, rules out rollout.mode: async. What async needs beside
+// it, max_staleness and a correction, can be added.
+func AllowsAsync(j *Job, a *algorithms.Algorithm) bool {
+	async, allowed := *j, !a.Estimator.Needs.Greedy
+	async.Rollout.Mode, async.Rollout.Oversample, async.Rollout.MaxStaleness = "async", 1, max(1, j.Rollout.MaxStaleness)
+	checkMode(&async, func(string, string, ...any) { allowed = false })
+	return allowed
+}
+
 // DescribeRate says how the learning rate goes, for `agentfly job effective`.
 func DescribeRate(j *Job, a *algorithms.Algorithm) string {
 	t, then := j.Trainer, "constant"

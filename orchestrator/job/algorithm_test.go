@@ -70,6 +70,27 @@ func TestStaleTokensNeedACorrection(t *testing.T) {
 	}
 }
 
+// Async is ruled out by what no value beside it mends; where other values are needed beside it, it is not.
+func TestWhatRulesOutAsync(t *testing.T) {
+	text := "version: 1\nname: x\nmodel: {path: m}\n"
+	const rl = "rewards: [final_answer]\n"
+	for add, allowed := range map[string]bool{
+		rl: true,
+		rl + "algorithm: {loss: ppo_clip, epochs: 2}":           true,
+		rl + "deterministic: true":                              false,
+		rl + "engine: {kind: vllm, urls: [http://a], sleep: 1}": false,
+		rl + "algorithm: {advantage: remax}":                    false,
+		"sft: {}":                                               false,
+		"distill: {teacher: {path: t}}":                         false,
+	} {
+		j, err := job.Parse("x.yaml", []byte(text+add), job.Options{})
+		require.NoError(t, err, add)
+		a, err := job.Algorithm(j, algorithms.NewRegistry())
+		require.NoError(t, err, add)
+		require.Equal(t, allowed, job.AllowsAsync(j, a), add)
+	}
+}
+
 func TestEffectiveSaysTheLearningRate(t *testing.T) {
 	text := "version: 1\nname: x\nmodel: {path: m}\ntrainer: {steps: 20, learning_rate: 1e-5, %}\n"
 	const many = "}\nrewards: [final_answer]\nalgorithm: {epochs: 2, mini_batches: 3"

@@ -11,6 +11,7 @@ import (
 type Setup struct {
 	Dir      string // the run folder
 	Overlaps bool   // rollouts go on beside updates
+	NoAsync  bool   // the job refuses rollout.mode: async
 	CutParse bool   // rollout.cut: parse: completions of a fixed length are wanted
 	SFT      bool
 	Epochs   int // sft.epochs; 0: trainer.steps counts
@@ -51,7 +52,7 @@ func Advice(steps []map[string]float64, e Evaluations, s Setup) []string {
 		failed := sum("tools/failed") / max(1, sum("tools/calls")+sum("tools/parse_errors"))
 		add(failed > 0.3, "%s of the tool calls failed: agentfly inspect trajectory --run %s --table --tool-failed any", percent(failed), wording.ShellWord(s.Dir))
 		wait := share("seconds/wait", "seconds/step")
-		add(wait > 0.6 && !s.Overlaps, "the trainer waited for rollouts %s of the time: rollout.mode: async samples beside updates", percent(wait))
+		add(wait > 0.6 && !s.Overlaps && !s.NoAsync, "the trainer waited for rollouts %s of the time: rollout.mode: async samples beside updates", percent(wait))
 		clip := sum("update/clip_fraction") / float64(len(late))
 		add(clip > 0.3, "the loss clipped %s of the tokens: lower trainer.learning_rate or algorithm.mini_batches", percent(clip))
 	}
