@@ -203,7 +203,7 @@ func (c inspectCommands) loss(x *cli.Context) error {
 func view(r store.Record, decode func([]int32) string, plain bool) string {
 	var b strings.Builder
 	t := r.Trajectory
-	fmt.Fprintf(&b, "== %s  reward %.3f  %s\n", terminal.Text(t.ID), t.Return(), terminal.Text(string(t.StopReason)))
+	fmt.Fprintf(&b, "== %s  reward %s  %s\n", terminal.Text(t.ID), rewardOf(t), terminal.Text(string(t.StopReason)))
 	for _, s := range t.Samples {
 		for i, text := range tokenizer.Texts(s.TokenIDs, decode) {
 			colour, text := "2", terminal.Text(text)

@@ -108,7 +108,7 @@ func drawGroup(records []store.Record) string {
 		} else if n < 1 {
 			own = "no turn of its own"
 		}
-		fmt.Fprintf(&b, "%-24s %-16s reward %.3f  %s", line, own, t.Return(), terminal.Text(string(t.StopReason)))
+		fmt.Fprintf(&b, "%-24s %-16s reward %s  %s", line, own, rewardOf(t), terminal.Text(string(t.StopReason)))
 		if t.ForkedAt > 0 {
 			fmt.Fprintf(&b, "  from token %d on", t.ForkedAt+1)
 		}

@@ -245,7 +245,8 @@ func TestTrajectoriesAreFiltered(t *testing.T) {
 		"--step 3":                        "train-2-0-0 train-2-0-1",
 		"--step 3 --limit 1":              "train-2-0-0",
 		"--min-reward 0":                  "train-0-0-0 train-2-0-0",
-		"--max-reward=-0.5":               "train-2-0-1",
+		"--max-reward=-0.5":               "",
+		"--min-reward=-2 --failed any":    "",
 		"--stop max_turns":                "train-2-0-0",
 		"--failed any":                    "train-2-0-1",
 		"--failed environment":            "train-2-0-1",
@@ -259,8 +260,8 @@ func TestTrajectoriesAreFiltered(t *testing.T) {
 		"--text PARIS":                    "train-0-0-0 train-2-0-0",
 		"--text capital":                  "train-0-0-0",
 		"--text ended":                    "train-2-0-1",
-		"--sort reward":                   "train-2-0-1 train-0-0-0 train-2-0-0",
-		"--sort=-reward --limit 1":        "train-2-0-0",
+		"--sort reward":                   "train-0-0-0 train-2-0-0 train-2-0-1",
+		"--sort=-reward":                  "train-2-0-0 train-0-0-0 train-2-0-1",
 		"--sort=-turns":                   "train-2-0-0 train-0-0-0 train-2-0-1",
 		"--task task-0 --sort tokens":     "train-2-0-1 train-0-0-0 train-2-0-0",
 		"--id train-2-0-1":                "train-2-0-1",
@@ -273,6 +274,11 @@ func TestTrajectoriesAreFiltered(t *testing.T) {
 	out, _, err = command(t, "inspect", "trajectory", "--run", filepath.Join(root, "going"), "--table")
 	require.NoError(t, err)
 	safe(t, out)
+	for kind, reward := range map[string]string{"--table": `train-2-0-1 +-  `, "--view": `== train-2-0-1  reward -  `} { // what failed has no reward
+		out, _, err = command(t, "inspect", "trajectory", "--run", filepath.Join(root, "going"), kind, "--failed", "any")
+		require.NoError(t, err)
+		require.Regexp(t, reward, out)
+	}
 	for want, args := range map[string][]string{
 		`--sort is "rewad" (did you mean "reward"?); allowed: reward, step, turns, tokens, calls, seconds, and each behind a -`: {"--sort", "rewad"},
 		`--limit is -1; it is 0 (all) or more`:                      {"--limit", "-1"},

@@ -167,6 +167,14 @@ func (c inspectCommands) trajectory(x *cli.Context) error {
 	return p.err
 }
 
+// rewardOf is what a trajectory was paid, as a table shows it: one that failed has no reward.
+func rewardOf(t *trajectory.Trajectory) string {
+	if t.Err != "" {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", t.Return())
+}
+
 // listed is a line of the table.
 func listed(t *trajectory.Trajectory) []string {
 	calls, failed, last := 0, 0, ""
@@ -184,7 +192,7 @@ func listed(t *trajectory.Trajectory) []string {
 		all += fmt.Sprintf(" (%d failed)", failed)
 	}
 	return []string{
-		t.ID, fmt.Sprintf("%.3f", t.Return()), string(t.StopReason), fmt.Sprint(len(t.Turns)), fmt.Sprint(t.ResponseTokens()), all, fmt.Sprintf("%.1f", t.Seconds),
+		t.ID, rewardOf(t), string(t.StopReason), fmt.Sprint(len(t.Turns)), fmt.Sprint(t.ResponseTokens()), all, fmt.Sprintf("%.1f", t.Seconds),
 		wording.Clip(t.TaskID, 30), wording.Clip(string(t.ErrOrigin), 20), wording.Clip(strings.Join(strings.Fields(last), " "), 60),
 	}
 }

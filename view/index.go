@@ -293,7 +293,7 @@ func (f filter) keeps(e *entry) bool {
 		f.Group >= 0 && e.Group != f.Group,
 		f.Stop != "" && e.Stop != f.Stop,
 		f.Origin != "" && e.Origin != f.Origin,
-		f.HasReward && !(e.Reward >= f.RewardMin && e.Reward <= f.RewardMax),
+		f.HasReward && (e.Origin != "" || !(e.Reward >= f.RewardMin && e.Reward <= f.RewardMax)), // one that failed has no reward
 		f.MinStale > 0 && e.Staleness < f.MinStale,
 		f.Failed && e.Origin == "",
 		f.GoodCalls && e.failedCalls() > 0:

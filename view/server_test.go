@@ -92,7 +92,7 @@ func TestListIsTheStore(t *testing.T) {
 	for query, keeps := range map[string]func(r store.Record) bool{
 		"":                         func(store.Record) bool { return true },
 		"from=4&to=9":              func(r store.Record) bool { return r.Trajectory.Step >= 4 && r.Trajectory.Step < 9 },
-		"max=0.3":                  func(r store.Record) bool { return r.Trajectory.Reward <= 0.3 },
+		"max=0.3":                  func(r store.Record) bool { return r.Trajectory.Err == "" && r.Trajectory.Reward <= 0.3 },
 		"min=0.2&max=0.2&order=up": func(r store.Record) bool { return r.Trajectory.Reward == 0.2 },
 		"stop=max_tokens":          func(r store.Record) bool { return r.Trajectory.StopReason == "max_tokens" },
 		"origin=engine":            func(r store.Record) bool { return r.Trajectory.ErrOrigin == "engine" },

@@ -16,12 +16,12 @@ import (
 // Filter says which stored trajectories are meant. Its zero value is all of them.
 type Filter struct {
 	store.Selection
-	Low, High *float64 // bounds of what the trajectory was paid
+	Low, High *float64 // bounds of what the trajectory was paid; one that failed has no reward
 	Failed    string   // any: it has an error; else the error's origin, or whose doing it is
 	Tool      string   // a call of this tool
 	CallCause string   // any: a call of Tool, or of any tool, failed; else with this cause
 	Text      string   // in a completion, an observation, arguments or an error, whatever the case
-	Sort      string   // one of Sorts, downwards behind a -; "": phase, step and id
+	Sort      string   // one of Sorts, downwards behind a -; those without a reward stand last by it; "": phase, step and id
 	Limit     int      // 0: all
 }
 
@@ -98,10 +98,14 @@ func (q Filter) sorted(ctx context.Context, db *store.Reader, by func(*trajector
 		id    string
 		value float64
 	}
-	var all []place
+	var all, last []place
 	if err := db.Select(ctx, q.Selection, func(r store.Record) error {
-		if q.matches(r.Trajectory) {
-			all = append(all, place{r.Trajectory.ID, by(r.Trajectory)})
+		switch t := r.Trajectory; {
+		case !q.matches(t):
+		case t.Err != "" && strings.TrimPrefix(q.Sort, "-") == "reward":
+			last = append(last, place{id: t.ID})
+		default:
+			all = append(all, place{t.ID, by(t)})
 		}
 		return nil
 	}); err != nil {
@@ -113,6 +117,7 @@ func (q Filter) sorted(ctx context.Context, db *store.Reader, by func(*trajector
 		}
 		return cmp.Compare(a.value, b.value)
 	})
+	all = append(all, last...)
 	if q.Limit > 0 {
 		all = all[:min(len(all), q.Limit)]
 	}
@@ -128,7 +133,7 @@ func (q Filter) sorted(ctx context.Context, db *store.Reader, by func(*trajector
 func (q Filter) matches(t *trajectory.Trajectory) bool {
 	paid := t.Return()
 	switch {
-	case q.Low != nil && paid < *q.Low, q.High != nil && paid > *q.High:
+	case q.Low != nil && (t.Err != "" || paid < *q.Low), q.High != nil && (t.Err != "" || paid > *q.High):
 		return false
 	case q.Failed == "any" && t.Err == "":
 		return false
