@@ -231,7 +231,7 @@ func (c runsCommands) showStep(p *page, s overview.Status) {
 	}
 }
 
-const mostRuns = 8 // that are compared or drawn: more lines cannot be told apart
+const mostRuns = plot.MostLines // that are compared or drawn: more cannot be told apart
 
 func (c runsCommands) several(x *cli.Context, least int, what string) ([]string, error) {
 	switch n := x.NArg(); {

@@ -372,6 +372,24 @@ func TestThePageOfALongRun(t *testing.T) {
 	b.clean()
 }
 
+// As many runs as may stand beside each other are told apart.
+func TestThePageTellsRunsApart(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	sizes, address := map[string]viewtest.Size{}, "/#/overview?run=seed-0"
+	for i := range 12 {
+		sizes[fmt.Sprint("seed-", i)] = viewtest.Size{Steps: 3, Groups: 1, Each: 1, Seed: uint64(i)}
+		address += fmt.Sprint("&with=seed-", i)
+	}
+	x := serve(t, "", sizes)
+	b.open(x.url + address)
+	b.until("document.querySelectorAll('.compare .swatch').length == 11 && document.querySelectorAll('.card[aria-label=\"Reward\"] .legend li').length == 8")
+	require.Equal(t, 11, js[int](b, "new Set([...document.querySelectorAll('.compare .swatch')].map(s => s.innerHTML)).size"))
+	require.Equal(t, 8, js[int](b, "new Set([...document.querySelectorAll('.card[aria-label=\"Reward\"] .legend .swatch')].map(s => s.innerHTML)).size"))
+	b.shoot("apart")
+	b.accessible()
+	b.clean()
+}
+
 // What a run does now is what its process wrote, which the page follows; a process that is gone, and an end, are said.
 func TestThePageSaysWhatARunDoesNow(t *testing.T) {
 	b := chromium(t, 1280, 900)

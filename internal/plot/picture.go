@@ -27,8 +27,10 @@ const (
 	legendLine  = 16
 )
 
-// palette tells lines apart for people who see colours differently (Okabe and Ito 2008).
-var palette = []color.RGBA{{0, 114, 178, 255}, {230, 159, 0, 255}, {0, 158, 115, 255}, {204, 121, 167, 255}, {213, 94, 0, 255}, {86, 180, 233, 255}}
+// palette tells lines apart for people who see colours differently (Okabe and Ito 2008, with grey for their yellow, which is hardly seen on white).
+var palette = [MostLines]color.RGBA{
+	{0, 114, 178, 255}, {230, 159, 0, 255}, {0, 158, 115, 255}, {204, 121, 167, 255}, {213, 94, 0, 255}, {86, 180, 233, 255}, {0, 0, 0, 255}, {153, 153, 153, 255},
+}
 
 var (
 	ink  = color.RGBA{34, 34, 34, 255}

@@ -16,6 +16,9 @@ type Chart struct {
 	Lines []Line
 }
 
+// MostLines is how many lines of a chart are told apart; those after it look like the first ones.
+const MostLines = 8
+
 // Line is a curve. X grows; both hold finite numbers, as many of the one as of the other.
 type Line struct {
 	Name string

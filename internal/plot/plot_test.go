@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"image/png"
 	"io"
 	"math"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -82,6 +84,30 @@ func TestTextOfAnyNumbers(t *testing.T) {
 			require.NoError(t, write(&b, []Chart{{Lines: []Line{line("a", y...)}}}))
 			require.NotContains(t, b.String(), "NaN")
 		}
+	}
+}
+
+// The lines of a chart are told apart in a picture and on a terminal, by their strokes there and in the legend.
+func TestLinesAreToldApart(t *testing.T) {
+	chart := Chart{}
+	for i := range MostLines {
+		chart.Lines = append(chart.Lines, line(fmt.Sprint("run ", i), float64(i), float64(i)+1))
+	}
+	var b bytes.Buffer
+	require.NoError(t, SVG(&b, []Chart{chart}))
+	strokes := map[string]int{}
+	for _, m := range regexp.MustCompile(`stroke="([^"]+)" stroke-width="3"`).FindAllStringSubmatch(b.String(), -1) {
+		strokes[m[1]]++
+	}
+	require.Len(t, strokes, MostLines)
+	for _, s := range []Screen{{Width: 20, Height: 5, Colours: true}, {Width: 20, Height: 5}} {
+		marks := map[string]bool{}
+		got := chart.Text(s)
+		for _, legend := range got[len(got)-MostLines:] {
+			mark, _, _ := strings.Cut(legend, " run ")
+			marks[mark] = true
+		}
+		require.Len(t, marks, MostLines)
 	}
 }
 

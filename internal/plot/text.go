@@ -14,10 +14,10 @@ type Screen struct {
 }
 
 // marks of lines that are not told apart by colours.
-const marks = "*o+x#@%&"
+var marks = [MostLines]byte{'*', 'o', '+', 'x', '#', '@', '%', '&'}
 
-// colours of lines on a terminal.
-var colours = []string{"36", "33", "35", "32", "34", "31"}
+// colours of lines on a terminal: those that it names itself, then grey and orange of 256.
+var colours = [MostLines]string{"36", "33", "35", "32", "34", "31", "38;5;245", "38;5;208"}
 
 // Text draws a chart, a string a line, without line feeds. Only its own colours are escapes: titles and names are the caller's to make safe.
 func (c Chart) Text(s Screen) []string {

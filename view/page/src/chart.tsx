@@ -2,9 +2,15 @@
 import uPlot from "uplot";
 import { useEffect, useRef } from "preact/hooks";
 
-export type Line = { label: string; x: number[]; y: (number | null)[]; colour: number; dash?: boolean; points?: boolean };
+export type Line = { label: string; x: number[]; y: (number | null)[]; colour: number; points?: boolean };
 
-export const colour = (n: number): string => css(`--line-${n % 6}`);
+const colours = 6; // those of style.css
+
+export const colour = (n: number): string => css(`--line-${n % colours}`);
+
+// dashed are the lines that have the colours of earlier ones.
+export const dashed = (n: number): boolean => Math.floor(n / colours) % 2 === 1;
+
 const css = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 type Props = { title: string; lines: Line[]; step: number; band: boolean; theme: string; onStep: (step: number) => void; onPoint: (step: number | null) => void };
@@ -39,7 +45,7 @@ export function Chart({ title, lines, step, band, theme, onStep, onPoint }: Prop
   pointed.current = onPoint;
   const seen = useRef(true), late = useRef<(() => void) | null>(null); // what a chart out of sight draws when it comes into it
   const some = band ? banded(lines) : lines;
-  const shape = JSON.stringify([theme, band, some.map((l) => [l.label, l.colour, l.dash, l.points])]);
+  const shape = JSON.stringify([theme, band, some.map((l) => [l.label, l.colour, l.points])]);
   useEffect(() => {
     const el = box.current!;
     const grid = { stroke: css("--line"), width: 1 }, axis = { stroke: css("--muted"), grid, ticks: { ...grid, size: 4 }, font: "11px system-ui, sans-serif" };
@@ -49,7 +55,7 @@ export function Chart({ title, lines, step, band, theme, onStep, onPoint }: Prop
       cursor: { sync: { key: "step" }, points: { size: 6 }, drag: { x: true, y: false } },
       axes: [{ ...axis, label: "step", labelSize: 18, labelGap: 0, labelFont: axis.font, size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] }, { ...axis, size: 52, values: (_, v) => v.map((x) => (Math.abs(x) >= 1e5 || (x !== 0 && Math.abs(x) < 1e-3) ? x.toExponential(0) : String(+x.toPrecision(4)))) }],
       series: [{}, ...some.map((l, i): uPlot.Series => ({
-        label: l.label, stroke: band && i < 2 ? "transparent" : colour(l.colour), width: 1.75, dash: l.dash ? [5, 4] : undefined, spanGaps: true,
+        label: l.label, stroke: band && i < 2 ? "transparent" : colour(l.colour), width: 1.75, dash: dashed(l.colour) ? [5, 4] : undefined, spanGaps: true,
         points: { show: l.points || l.x.length === 1 || undefined, size: 5, fill: colour(l.colour) },
       }))],
       bands: band ? [{ series: [1, 2], fill: css("--band") }] : undefined,

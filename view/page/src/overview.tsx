@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Curve, type Curves, type Explained, get, go, route, runs, set, states } from "./api";
-import { Chart, colour, type Line } from "./chart";
+import { Chart, colour, dashed, type Line } from "./chart";
 import { clean, number } from "./text";
 import { chosen, step, theme } from "./shell";
 
@@ -68,7 +68,7 @@ function lines(keys: string[], all: Record<string, Curves>): Shown[] {
   const shown = several ? keys.slice(0, 1) : keys;
   names.forEach((run, r) => shown.forEach((key, k) => {
     const c = all[run], title = runs.value.find((x) => x.name === run)?.title ?? run;
-    const line = { label: several ? title : key, colour: several ? chosen.value.indexOf(run) : k, dash: false, run, key, thinned: c.thinned };
+    const line = { label: several ? title : key, colour: several ? chosen.value.indexOf(run) : k, run, key, thinned: c.thinned };
     if (key.startsWith("eval/")) {
       const of = key.slice(5) as "reward" | "accuracy" | "loss" | "reverse_kl", scored = of === "reward" || of === "accuracy";
       const e = c.evaluations.filter((e) => (e.name === "before" || e.name === "after" || e.name.startsWith("step-")) && (scored ? e.loss === undefined : e[of] !== undefined));
@@ -106,7 +106,7 @@ function Card({ c, all, band, exact }: { c: Curve; all: Record<string, Curves>; 
 
 export function Swatch({ n }: { n: number }) {
   void theme.value;
-  return <svg class="swatch" width="10" height="10" aria-hidden="true"><rect width="10" height="10" rx="2" fill={colour(n)} /></svg>;
+  return <svg class="swatch" width="10" height="10" aria-hidden="true">{dashed(n) ? [0, 6].map((x) => <rect key={x} x={x} width="4" height="10" fill={colour(n)} />) : <rect width="10" height="10" rx="2" fill={colour(n)} />}</svg>;
 }
 
 const mostCards = 24;
