@@ -3,11 +3,13 @@ package view
 import (
 	"bytes"
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -460,11 +462,22 @@ type taskSum struct {
 
 // taskChanges are the tasks that got worse between two times, the one that lost most first.
 type taskChanges struct {
-	Compared int       `json:"compared"` // tasks that were tried at both
-	Worse    int       `json:"worse"`
-	Before   string    `json:"before,omitempty"` // the phases of evaluations
-	After    string    `json:"after,omitempty"`
-	Tasks    []taskSum `json:"tasks"`
+	Compared int        `json:"compared"` // tasks that were tried at both
+	Worse    int        `json:"worse"`
+	Before   *evaluated `json:"before,omitempty"` // nil: they are times of training, or there are no two evaluations
+	After    *evaluated `json:"after,omitempty"`
+	Tasks    []taskSum  `json:"tasks"`
+}
+
+// evaluated is an evaluation: a run that goes on beyond its end has several of one phase.
+type evaluated struct {
+	Phase string `json:"phase"`
+	Step  int    `json:"step"`
+}
+
+// compare orders evaluations as they were done: of one step, step-N comes before after.
+func (e evaluated) compare(o evaluated) int {
+	return cmp.Or(cmp.Compare(e.Step, o.Step), strings.Compare(o.Phase, e.Phase))
 }
 
 // trainedChanges compares the mean rewards of each task in the steps before one and from it on.
@@ -480,41 +493,34 @@ func trainedChanges(found []*entry, split int) taskChanges {
 	})
 }
 
-// heldOutChanges compares the first evaluation of the job's held-out tasks with the last one.
-func heldOutChanges(found []*entry) taskChanges {
-	var first, last *entry
+// heldOutChanges compares the first evaluation of the job's held-out tasks with the last one, of those that ended, without those that switch the tools
+// off. One that goes on or was cut off leaves trajectories too.
+func heldOutChanges(found []*entry, evals []report.Evaluation) taskChanges {
+	whole, played := map[evaluated]bool{}, map[evaluated]bool{}
+	for _, e := range evals {
+		whole[evaluated{"eval-" + e.Name, e.Step}] = e.Name != "tool_off"
+	}
 	for _, e := range found {
-		if !evaluation(e.Phase) {
-			continue
-		}
-		if first == nil || e.Step < first.Step {
-			first = e
-		}
-		if last == nil || e.Step > last.Step || e.Step == last.Step && e.Phase == evalAfter {
-			last = e
+		if at := (evaluated{e.Phase, e.Step}); whole[at] {
+			played[at] = true
 		}
 	}
-	if first == nil || first.Phase == last.Phase {
+	if len(played) < 2 {
 		return taskChanges{Tasks: []taskSum{}}
 	}
+	order := slices.SortedFunc(maps.Keys(played), evaluated.compare)
+	before, after := order[0], order[len(order)-1]
 	out := compared(found, func(e *entry) int {
-		switch e.Phase {
-		case first.Phase:
+		switch (evaluated{e.Phase, e.Step}) {
+		case before:
 			return 0
-		case last.Phase:
+		case after:
 			return 1
 		}
 		return -1
 	})
-	out.Before, out.After = first.Phase, last.Phase
+	out.Before, out.After = &before, &after
 	return out
-}
-
-const evalAfter = "eval-after"
-
-// evaluation tells whether a phase is one in which the held-out tasks were played and scored.
-func evaluation(phase string) bool {
-	return phase == "eval-before" || phase == evalAfter || strings.HasPrefix(phase, "eval-step-") && !strings.HasSuffix(phase, "-kl")
 }
 
 // compared compares the mean rewards of each task at two times, 0 and 1; entries of -1 are of neither. Trajectories that failed do not count.

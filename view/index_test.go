@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -31,7 +32,7 @@ func TestTextsThatAreNotSearchedAreCounted(t *testing.T) {
 	require.Equal(t, len("gamma"), x.texts)
 }
 
-// Tasks are compared by what was trained, and by the first and the last evaluation. Those that got worse stand there, and no others.
+// Tasks are compared by what was trained, and by the first and the last evaluation that is whole. Those that got worse stand there, and no others.
 func TestTasksThatGotWorse(t *testing.T) {
 	of := func(phase string, step int, task string, reward float64) *entry {
 		return &entry{Phase: phase, Step: step, Task: task, Reward: reward}
@@ -43,11 +44,20 @@ func TestTasksThatGotWorse(t *testing.T) {
 		of("eval-before", 0, "worse", 0.5), of("eval-before", 0, "better", 0), of("eval-before", 0, "same", 0.5), of("eval-before", 0, "gone", 0.5), of("eval-before", 0, "lost", math.NaN()),
 		of("eval-step-5", 5, "worse", 1), of("eval-step-5", 5, "better", 0),
 		of("eval-after", 9, "worse", 0.25), failed, of("eval-after", 9, "better", 1), of("eval-after", 9, "same", 0.5), of("eval-after", 9, "lost", 0),
-		of("eval-other-kl", 9, "worse", 0),
+		of("eval-after-kl", 9, "worse", 0), of("eval-tool_off", 9, "worse", 0), of("eval-step-10", 10, "worse", 0),
 	}
+	evals := []report.Evaluation{{Name: "before"}, {Name: "step-5", Step: 5}, {Name: "after", Step: 9}, {Name: "tool_off", Step: 9}} // that after step 10 goes on
 	require.Equal(t, taskChanges{Compared: 2, Worse: 1, Tasks: []taskSum{{"fell", 3, 0.75, 0.25, -0.5}}}, trainedChanges(found, 5))
-	require.Equal(t, taskChanges{Compared: 3, Worse: 1, Before: "eval-before", After: "eval-after", Tasks: []taskSum{{"worse", 2, 0.5, 0.25, -0.25}}}, heldOutChanges(found))
-	require.Equal(t, taskChanges{Tasks: []taskSum{}}, heldOutChanges(found[:11]), "one evaluation")
+	require.Equal(t, taskChanges{Compared: 3, Worse: 1, Before: &evaluated{"eval-before", 0}, After: &evaluated{"eval-after", 9}, Tasks: []taskSum{{"worse", 2, 0.5, 0.25, -0.25}}}, heldOutChanges(found, evals))
+	require.Equal(t, taskChanges{Tasks: []taskSum{}}, heldOutChanges(found[:11], evals), "one evaluation")
+}
+
+// A run that goes on beyond its end is evaluated after its training again: these are two evaluations, though they have one name.
+func TestEvaluationsOfOneName(t *testing.T) {
+	found := []*entry{{Phase: "eval-before", Task: "a", Reward: 0.5}, {Phase: "eval-after", Step: 20, Task: "a"}, {Phase: "eval-after", Step: 40, Task: "a", Reward: 0.9}}
+	evals := []report.Evaluation{{Name: "before"}, {Name: "after", Step: 20}, {Name: "after", Step: 40}}
+	require.Equal(t, taskChanges{Compared: 1, Before: &evaluated{"eval-before", 0}, After: &evaluated{"eval-after", 40}, Tasks: []taskSum{}}, heldOutChanges(found, evals))
+	require.Equal(t, taskChanges{Compared: 1, Before: &evaluated{"eval-after", 20}, After: &evaluated{"eval-after", 40}, Tasks: []taskSum{}}, heldOutChanges(found[1:], evals[1:]))
 }
 
 // Failed calls are counted by what they said, in the words that most of them begin with.

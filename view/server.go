@@ -457,7 +457,10 @@ func (s *Server) tasks(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return s.sum(r, func(x *run, found []*entry) any {
-		return map[string]any{"trained": trainedChanges(found, split), "held_out": heldOutChanges(found)}
+		x.mu.Lock()
+		evals := x.evals
+		x.mu.Unlock()
+		return map[string]any{"trained": trainedChanges(found, split), "held_out": heldOutChanges(found, evals)}
 	})
 }
 

@@ -11,7 +11,8 @@ type Ends = { steps: number; mean: number | null; before: number | null; noise: 
 type Turned = { step: number; before: number; after: number };
 type Tool = { turned?: Turned; trend: (number | null)[]; tool: string; calls: number; failed: number; causes: Record<string, number>; whys: { cause: string; text: string; calls: number }[]; seconds: number | null };
 type Task = { task: string; tries: number; before: number; after: number; change: number };
-type Worse = { compared: number; worse: number; before?: string; after?: string; tasks: Task[] };
+type Evaluated = { phase: string; step: number };
+type Worse = { compared: number; worse: number; before?: Evaluated; after?: Evaluated; tasks: Task[] };
 type Difference = { trajectory: string; sample: number; at: number; id: number; text: string; engine: number; trainer: number; difference: number; times: number };
 
 // useAnswer asks anew as the run goes on. What another run or another step answered is never shown in its place.
@@ -120,12 +121,15 @@ function Tools({ at }: { at: number }) {
           {t.whys.length > 0 && <ul class="whys">{t.whys.map((w) => <li key={w.cause + w.text}>{w.calls}×: {clean(w.text)}</li>)}</ul>}</td></tr>)}</tbody></table></Scroll>}</section>;
 }
 
+// evaluation is what an evaluation is called; one after training with its step, because a run that goes on has several.
+const evaluation = (e: Evaluated): string => phase(e.phase) + (e.phase === "eval-after" ? ` (step ${e.step})` : "");
+
 function Tasks({ split }: { split: number }) {
   const [v, error] = useAnswer<{ trained: Worse; held_out: Worse }>("tasks", { split });
   return <section class="card"><h3>Tasks that got worse</h3><Reading />
     {error && <p class="alert">{error}</p>}
     {v && read() && <>
-      {v.held_out.before && <><p>Held-out tasks, {phase(v.held_out.before)} against {phase(v.held_out.after!)}: {v.held_out.worse === 0 ? `none of ${v.held_out.compared} got worse.` : `${v.held_out.worse} of ${v.held_out.compared} got worse, the largest loss first.`}</p><Losses name="held-out" tasks={v.held_out.tasks} /></>}
+      {v.held_out.before && <><p>Held-out tasks, {evaluation(v.held_out.before)} against {evaluation(v.held_out.after!)}: {v.held_out.worse === 0 ? `none of ${v.held_out.compared} got worse.` : `${v.held_out.worse} of ${v.held_out.compared} got worse, the largest loss first.`}</p><Losses name="held-out" tasks={v.held_out.tasks} /></>}
       <p>Tasks of training, mean reward in the steps before {split + 1} against those from it on: {v.trained.compared === 0 ? "none was sampled both before and after." : v.trained.worse === 0 ? `none of ${v.trained.compared} got worse.` : `${v.trained.worse} of ${v.trained.compared} got worse, the largest loss first.`} Failed trajectories are left out.</p>
       <Losses name="tasks" tasks={v.trained.tasks} /></>}</section>;
 }
