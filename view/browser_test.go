@@ -413,6 +413,7 @@ func TestThePageSaysWhatARunDoesNow(t *testing.T) {
 	require.Contains(t, js[string](b, "document.querySelectorAll('#engine tbody tr')[1].innerText"), "8002\t0 of 64\t0\tdown: no answer <script>")
 	require.Equal(t, "being sampled\n3\nwait for their update\n2\nin the update\n4\npolicy versions behind\n1", js[string](b, "document.querySelector('#groups').innerText"))
 	require.Equal(t, "waiting for the batch of step 3", js[string](b, "document.querySelector('#doing').innerText"))
+	require.Equal(t, "does, for", js[string](b, "[...document.querySelector('.tiles').querySelectorAll('dt')].map(x => x.innerText).join(', ')"), "what is sampled is told by the run, in its groups: the log does not know what was given up")
 	b.accessible()
 	b.shoot("now")
 	n.Doing, n.Written, n.Waits = "the update of step 3", time.Now(), nil

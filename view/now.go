@@ -30,7 +30,6 @@ type shownNow struct {
 	Engine  []shownLoad      `json:"engine"`
 	Pools   []shownPool      `json:"pools"`
 	Groups  *schedule.Groups `json:"groups,omitempty"` // of training tasks
-	Running int              `json:"trajectories"`     // that began and have not ended
 	Numbers map[string]num   `json:"numbers"`          // errors and memory of the last step
 	Control bool             `json:"control"`          // who asks may control the run
 }
@@ -89,9 +88,6 @@ func (s *Server) now(r *http.Request) (any, error) {
 	out.Control = out.State == stateRunning && s.access.controls(r)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if out.State == stateRunning {
-		out.Running = len(x.running)
-	}
 	if last := len(x.steps) - 1; last >= 0 {
 		for key, c := range x.columns {
 			if (strings.HasPrefix(key, "errors/") || strings.HasPrefix(key, "memory/")) && finite(c[last]) {

@@ -39,7 +39,6 @@ type run struct {
 	scored   []json.RawMessage // evals as they are stored
 	tasks    map[string][]byte // id -> text in lower case
 	loaded   bool              // all that was stored when the run was opened is read
-	running  map[string]int    // turns of trajectories that have not ended
 	damaged  int               // trajectories that cannot be read
 	fault    string            // why nothing new is read; "": it is
 	revision int               // counts changes
@@ -53,7 +52,7 @@ func (r *run) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.columns, r.tasks, r.running = map[string][]float64{}, map[string][]byte{}, map[string]int{}
+	r.columns, r.tasks = map[string][]float64{}, map[string][]byte{}
 	r.wanted = make(chan struct{})
 	r.asked = sync.OnceFunc(func() { close(r.wanted) })
 	if err := r.db.EachStep(ctx, r.step); err != nil {
@@ -156,11 +155,9 @@ func (r *run) follow(ctx context.Context, end store.Cursor) error {
 func (r *run) event(ctx context.Context, e store.Event) error {
 	switch e := e.(type) {
 	case store.TrajectoryGrew:
-		if !e.Ended {
-			r.alter(func() { r.running[e.ID] = e.First + len(e.Turns) })
-			return nil
+		if e.Ended {
+			return r.ended(ctx, e.ID)
 		}
-		return r.ended(ctx, e.ID)
 	case store.BatchTaken:
 		r.alter(func() { r.index.batch(e.Batch) })
 	case store.StepEnded:
@@ -189,16 +186,14 @@ func (r *run) ended(ctx context.Context, id string) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		r.alter(func() { delete(r.running, id); r.damaged++ })
+		r.alter(func() { r.damaged++ })
 		return nil
 	case record == nil:
-		r.alter(func() { delete(r.running, id) })
 		return nil
 	}
 	text := textOf(record.Trajectory)
 	r.task(record.Task)
 	r.alter(func() {
-		delete(r.running, id)
 		r.index.put(newEntry(record.Phase, record.Trajectory, &r.index.names), text)
 	})
 	return nil

@@ -276,7 +276,7 @@ func (s *Server) values(r *http.Request) (any, error) {
 // state is what a page shows of how a run stands. The caller holds the lock.
 func (x *run) state() map[string]any {
 	return map[string]any{
-		"run": x.name, "steps": len(x.steps), "evaluations": len(x.evals), "trajectories": len(x.index.entries), "running": len(x.running), "loaded": x.loaded,
+		"run": x.name, "steps": len(x.steps), "evaluations": len(x.evals), "trajectories": len(x.index.entries), "loaded": x.loaded,
 		"damaged": x.damaged, "unread": x.index.unread, "fault": x.fault, "revision": x.revision,
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
 	"github.com/agentfly/agentfly/view/viewtest"
 )
 
@@ -338,6 +339,23 @@ func TestItFollowsARun(t *testing.T) {
 	require.NoError(t, db.Truncate(ctx, 5))
 	told(`"steps":5,"trajectories":80`)
 	require.Zero(t, get[answered](t, x, "/api/trajectories", url.Values{"run": {"a"}, "from": {"5"}}).Total)
+}
+
+// A turn of a trajectory that goes on is no news: of what is given up the log has no end, so that a count of those that go on would only grow.
+func TestTurnsAreNoNews(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": small()})
+	x.whole(t, "a")
+	r, err := x.runs.get("a")
+	require.NoError(t, err)
+	state := func() map[string]any {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.state()
+	}
+	before := state()
+	require.NoError(t, r.event(t.Context(), store.TrajectoryGrew{ID: "train-12-0-0", Turns: make([]trajectory.Turn, 1)}))
+	require.NoError(t, r.event(t.Context(), store.GroupDropped{GroupRef: store.GroupRef{Step: 12}}))
+	require.Equal(t, before, state())
 }
 
 // The answers: which tool fails and why, which tasks got worse, which tokens differ, what is unusual about a step.

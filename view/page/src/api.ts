@@ -1,7 +1,7 @@
 // What the server answers, and where the page is: the address behind # says everything, so that a view can be kept as a link.
 import { signal } from "@preact/signals";
 
-export type State = { run: string; steps: number; evaluations: number; trajectories: number; running: number; loaded: boolean; damaged: number; unread: number; fault: string; revision: number };
+export type State = { run: string; steps: number; evaluations: number; trajectories: number; loaded: boolean; damaged: number; unread: number; fault: string; revision: number };
 export type Run = { name: string; title: string; steps: number; reward: number | null; age: number; error?: string; failed?: string };
 export type Evaluation = { name: string; step: number; reward: number | null; accuracy: number | null; loss?: number | null; reverse_kl?: number | null; tasks: number };
 // total counts the steps of the run, of which thinned curves show some.

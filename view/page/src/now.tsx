@@ -10,7 +10,7 @@ type Load = { server: string; running: number; slots: number; waiting: number; d
 type Groups = { sampling: number; ended: number; training: number; batch: number; most: number; behind: number; staleness: number };
 type State = {
   state: "running" | "silent" | "ended" | "unknown"; host?: string; pid?: number; age: number; up: number; doing?: string; for: number; ended?: string; error?: string; problem?: string;
-  waits: Wait[]; engine: Load[]; pools: Pool[]; groups?: Groups; trajectories: number; numbers: Record<string, number>; control: boolean;
+  waits: Wait[]; engine: Load[]; pools: Pool[]; groups?: Groups; numbers: Record<string, number>; control: boolean;
 };
 
 // What a run can be asked for, with what that does. It looks between two steps.
@@ -69,8 +69,7 @@ export function Now() {
     <div class="stack">
     {n.control && <Controls run={chosen.value[0]} />}
     {(n.state === "running" || n.state === "silent") && <>
-      <dl class="tiles"><div><dt>does</dt><dd id="doing">{clean(n.doing || "opening the run")}</dd></div><div><dt>for</dt><dd>{seconds(n.for)}</dd></div>
-        {n.state === "running" && <div><dt>trajectories going on</dt><dd>{n.trajectories}</dd></div>}</dl>
+      <dl class="tiles"><div><dt>does</dt><dd id="doing">{clean(n.doing || "opening the run")}</dd></div><div><dt>for</dt><dd>{seconds(n.for)}</dd></div></dl>
       <section class="card" aria-labelledby="w"><h3 id="w">It waits for</h3>
         {!n.waits.length ? <p class="none">Nothing outside its own process.</p> : <div class="scroll" tabIndex={0} role="region" aria-label="waits"><table id="waits"><thead><tr><th scope="col" class="left">part</th><th scope="col">waits</th><th scope="col">longest</th><th scope="col" class="left">of</th></tr></thead>
           <tbody>{n.waits.map((w) => <tr key={w.part}><td class="left">{clean(w.part)}</td><td>{w.count}</td><td>{seconds(w.seconds)}</td><td class="left">{clean(w.oldest)}</td></tr>)}</tbody></table></div>}</section>

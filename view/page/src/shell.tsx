@@ -67,7 +67,7 @@ export function App() {
           {runs.value.map((r) => <option key={r.name} value={r.name} selected={r.name === first?.name}>{clean(r.title)}</option>)}</select></label>
         {runs.value.length > 1 && <Compare />}
         <Slider />
-        {state && <span class="state" id="state">{count(state.steps, "step")}, {state.loaded ? "" : "reading, "}{count(state.trajectories, "trajectory", "trajectories")}{state.loaded ? "" : " so far"}{state.running > 0 && `, ${state.running} being sampled`}, written {ago(first!.age)}</span>}
+        {state && <span class="state" id="state">{count(state.steps, "step")}, {state.loaded ? "" : "reading, "}{count(state.trajectories, "trajectory", "trajectories")}{state.loaded ? "" : " so far"}, written {ago(first!.age)}</span>}
       </div>}
       {chosen.value.map((n) => runs.value.find((r) => r.name === n)!).filter((r) => r.error).map((r) => <p class="alert" role="alert" key={r.name}>{clean(r.title)}: {clean(r.error!)}</p>)}
       {first?.failed !== undefined && <p class="alert" id="failed" role="alert">The run failed: {clean(first.failed)}</p>}
