@@ -387,6 +387,17 @@ func TestThePageTellsRunsApart(t *testing.T) {
 	require.Equal(t, 8, js[int](b, "new Set([...document.querySelectorAll('.card[aria-label=\"Reward\"] .legend .swatch')].map(s => s.innerHTML)).size"))
 	b.shoot("apart")
 	b.accessible()
+
+	// Their mean and band, which the server puts together of all steps.
+	chart := `document.querySelector('.card[aria-label="Reward"] canvas').toDataURL()`
+	apart := js[string](b, chart)
+	b.do(chromedp.Click(chromedp.CSS("#band")))
+	b.until(chart + " != " + quote(apart))
+	require.Equal(t, 1, js[int](b, "performance.getEntriesByType('resource').filter(e => e.name.includes('/api/bands?')).length"))
+	b.shoot("band")
+	b.accessible()
+	b.do(chromedp.Click(chromedp.CSS("#band")))
+	b.until(chart + " == " + quote(apart))
 	b.clean()
 }
 

@@ -54,7 +54,7 @@ func New(dir string, o Options) (*Server, error) {
 		s.mux.HandleFunc(path, s.file(kind))
 	}
 	for path, f := range map[string]func(*http.Request) (any, error){
-		"/api/runs": s.list, "/api/metrics": s.metrics, "/api/curves": s.curves, "/api/values": s.values, "/api/now": s.now, "/api/trajectories": s.trajectories, "/api/trajectory": s.trajectory,
+		"/api/runs": s.list, "/api/metrics": s.metrics, "/api/curves": s.curves, "/api/bands": s.bands, "/api/values": s.values, "/api/now": s.now, "/api/trajectories": s.trajectories, "/api/trajectory": s.trajectory,
 		"/api/step": s.step, "/api/tools": s.tools, "/api/tasks": s.tasks, "/api/differences": s.differences,
 	} {
 		s.mux.HandleFunc(path, answer(f))
@@ -243,6 +243,35 @@ func (s *Server) curves(r *http.Request) (any, error) {
 		steps = []int{}
 	}
 	return map[string]any{"steps": steps, "total": len(x.steps), "thinned": thinned, "series": series, "names": names, "evaluations": evals, "state": x.state()}, nil
+}
+
+// bands are the metrics of several runs together whose keys are asked for, thinned as curves are. A run that cannot be read keeps no other back.
+func (s *Server) bands(r *http.Request) (any, error) {
+	q := r.URL.Query()
+	points, err := number(q, "points", 0)
+	if err != nil {
+		return nil, err
+	}
+	var runs []table
+	for _, name := range q["run"] {
+		if x, err := s.runs.get(name); err == nil {
+			runs = append(runs, x.table(q["key"]))
+		}
+	}
+	if len(runs) == 0 {
+		return nil, errMissing
+	}
+	steps, series := bands(runs, q["key"])
+	if points > 0 && len(steps) > points {
+		for key, b := range series {
+			series[key] = b.thin(points)
+		}
+		steps = thinSteps(steps, points)
+	}
+	if steps == nil {
+		steps = []int{}
+	}
+	return map[string]any{"steps": steps, "series": series}, nil
 }
 
 // values are those of the metrics at a step, or the last ones before it: what a thinned curve does not tell.

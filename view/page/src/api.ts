@@ -6,6 +6,8 @@ export type Run = { name: string; title: string; steps: number; reward: number |
 export type Evaluation = { name: string; step: number; reward: number | null; accuracy: number | null; loss?: number | null; reverse_kl?: number | null; tasks: number };
 // total counts the steps of the run, of which thinned curves show some.
 export type Curves = { steps: number[]; total: number; thinned: boolean; series: Record<string, (number | null)[]>; names: string[]; evaluations: Evaluation[]; state: State };
+export type Band = { mean: (number | null)[]; low: (number | null)[]; high: (number | null)[] };
+export type Bands = { steps: number[]; series: Record<string, Band> };
 export type Curve = { title: string; keys: string[]; unit?: string; means: string; worry: string };
 export type Explained = { key: string; unit?: string; doc: string; when?: string; section: string };
 export type Entry = {

@@ -1,4 +1,4 @@
-// One chart: uPlot's, with the colours of the page and a mark at the step of the slider.
+// One chart: uPlot's, with the colours of the page and a mark at the step of the slider. The lines of a band are its two bounds and what lies between them.
 import uPlot from "uplot";
 import { useEffect, useRef } from "preact/hooks";
 
@@ -26,15 +26,6 @@ function joined(lines: Line[]): uPlot.AlignedData {
   })] as uPlot.AlignedData;
 }
 
-// banded replaces the lines of several runs by their mean, between the lowest and the highest.
-function banded(lines: Line[]): Line[] {
-  const at = new Map<number, number[]>();
-  for (const l of lines) l.x.forEach((x, i) => { const v = l.y[i]; if (v !== null && v !== undefined) at.set(x, [...(at.get(x) ?? []), v]); });
-  const x = [...at.keys()].sort((a, b) => a - b);
-  const line = (label: string, f: (v: number[]) => number): Line => ({ label, x, y: x.map((k) => f(at.get(k)!)), colour: 0 });
-  return [line("highest", (v) => Math.max(...v)), line("lowest", (v) => Math.min(...v)), line("mean", (v) => v.reduce((a, b) => a + b, 0) / v.length)];
-}
-
 // tall is the height of a chart with the name of its axis, in pixels.
 const tall = 168;
 
@@ -44,8 +35,7 @@ export function Chart({ title, lines, step, band, theme, onStep, onPoint }: Prop
   told.current = onStep;
   pointed.current = onPoint;
   const seen = useRef(true), late = useRef<(() => void) | null>(null); // what a chart out of sight draws when it comes into it
-  const some = band ? banded(lines) : lines;
-  const shape = JSON.stringify([theme, band, some.map((l) => [l.label, l.colour, l.points])]);
+  const shape = JSON.stringify([theme, band, lines.map((l) => [l.label, l.colour, l.points])]);
   useEffect(() => {
     const el = box.current!;
     const grid = { stroke: css("--line"), width: 1 }, axis = { stroke: css("--muted"), grid, ticks: { ...grid, size: 4 }, font: "11px system-ui, sans-serif" };
@@ -54,7 +44,7 @@ export function Chart({ title, lines, step, band, theme, onStep, onPoint }: Prop
       width: width(), height: tall, legend: { show: false }, scales: { x: { time: false }, y: { range: (_, low, high) => (low === high ? [Math.min(0, low * 1.2), low === 0 ? 1 : Math.max(0, low * 1.2)] : uPlot.rangeNum(low, high, 0.1, true)) } }, padding: [6, 16, 0, 0],
       cursor: { sync: { key: "step" }, points: { size: 6 }, drag: { x: true, y: false } },
       axes: [{ ...axis, label: "step", labelSize: 18, labelGap: 0, labelFont: axis.font, size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] }, { ...axis, size: 52, values: (_, v) => v.map((x) => (Math.abs(x) >= 1e5 || (x !== 0 && Math.abs(x) < 1e-3) ? x.toExponential(0) : String(+x.toPrecision(4)))) }],
-      series: [{}, ...some.map((l, i): uPlot.Series => ({
+      series: [{}, ...lines.map((l, i): uPlot.Series => ({
         label: l.label, stroke: band && i < 2 ? "transparent" : colour(l.colour), width: 1.75, dash: dashed(l.colour) ? [5, 4] : undefined, spanGaps: true,
         points: { show: l.points || l.x.length === 1 || undefined, size: 5, fill: colour(l.colour) },
       }))],
@@ -74,7 +64,7 @@ export function Chart({ title, lines, step, band, theme, onStep, onPoint }: Prop
           u.ctx.restore();
         }],
       },
-    }, joined(some), el);
+    }, joined(lines), el);
     u.over.addEventListener("click", () => { if (u.cursor.idx != null) told.current(u.data[0][u.cursor.idx]); });
     const size = new ResizeObserver(() => u.setSize({ width: width(), height: tall }));
     size.observe(el);
@@ -87,7 +77,7 @@ export function Chart({ title, lines, step, band, theme, onStep, onPoint }: Prop
     return () => { size.disconnect(); sight.disconnect(); u.destroy(); plot.current = late.current = null; seen.current = true; };
   }, [shape]);
   useEffect(() => {
-    const draw = () => plot.current?.setData(joined(some)); // which draws the mark too
+    const draw = () => plot.current?.setData(joined(lines)); // which draws the mark too
     if (seen.current) draw(); else late.current = draw;
   }, [lines]);
   useEffect(() => {

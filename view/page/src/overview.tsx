@@ -1,7 +1,7 @@
 // The overview: the curves that matter, all metrics behind a search, several runs in one chart.
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type Curve, type Curves, type Explained, get, go, route, runs, set, states } from "./api";
+import { type Bands, type Curve, type Curves, type Explained, get, go, route, runs, set, states } from "./api";
 import { Chart, colour, dashed, type Line } from "./chart";
 import { clean, number } from "./text";
 import { chosen, step, theme } from "./shell";
@@ -46,6 +46,19 @@ export function useCurves(keys: string[]): Record<string, Curves> {
   return all;
 }
 
+// useBands loads the chosen runs put together, of all their steps: thinned curves of several runs have other steps.
+function useBands(keys: string[], wanted: boolean): Bands | undefined {
+  const [got, setGot] = useState<Bands>(), names = chosen.value, some = keys.filter((k) => !k.startsWith("eval/")).sort();
+  const key = JSON.stringify([wanted && names.length > 1, names, some, names.map((n) => states.value[n]?.steps)]);
+  useEffect(() => {
+    if (!wanted || names.length < 2) return setGot(undefined);
+    const stop = new AbortController();
+    get<Bands>("bands", { run: names, key: some, points }, stop.signal).then(setGot).catch(() => {}); // the header says what cannot be read
+    return () => stop.abort();
+  }, [key]);
+  return got;
+}
+
 // useValues loads what thinned curves do not tell: the exact values at the step of the slider.
 function useValues(keys: string[], all: Record<string, Curves>): Record<string, Record<string, number>> {
   const [got, setGot] = useState<Record<string, Record<string, number>>>({}), s = step.value;
@@ -81,21 +94,35 @@ function lines(keys: string[], all: Record<string, Curves>): Shown[] {
   return out;
 }
 
+// banded are the lines of a band: the highest and the lowest of several runs, and their mean. Evaluations are few: none is left out of their lines.
+function banded(some: Shown[], bands: Bands): Line[] | undefined {
+  const key = some[0].key, of = bands.series[key], line = (label: string, x: number[], y: Line["y"]): Line => ({ label, x, y, colour: 0 });
+  if (!key.startsWith("eval/")) {
+    const x = bands.steps.map((s) => s + 1);
+    return of && [line("highest", x, of.high), line("lowest", x, of.low), line("mean", x, of.mean)];
+  }
+  const at = new Map<number, number[]>();
+  for (const l of some) l.x.forEach((x, i) => { const v = l.y[i]; if (v !== null && v !== undefined) at.set(x, [...(at.get(x) ?? []), v]); });
+  const x = [...at.keys()].sort((a, b) => a - b), all = x.map((k) => at.get(k)!);
+  return [line("highest", x, all.map((v) => Math.max(...v))), line("lowest", x, all.map((v) => Math.min(...v))), line("mean", x, all.map((v) => v.reduce((a, b) => a + b, 0) / v.length))];
+}
+
 // at is the value of a line at a step, or before it, and the step that it is of.
 function at(l: Line, s: number): { x: number; y: number | null } {
   for (let i = l.x.length - 1; i >= 0; i--) if (s <= 0 || l.x[i] <= s) if (l.y[i] !== null && l.y[i] !== undefined) return { x: l.x[i], y: l.y[i] };
   return { x: 0, y: null };
 }
 
-function Card({ c, all, band, exact }: { c: Curve; all: Record<string, Curves>; band: boolean; exact: Record<string, Record<string, number>> }) {
+function Card({ c, all, bands, exact }: { c: Curve; all: Record<string, Curves>; bands?: Bands; exact: Record<string, Record<string, number>> }) {
   const names = useMemo(() => new Set(Object.values(all).flatMap((x) => x.names)), [all]);
   const keys = open(c.keys, names), some = useMemo(() => lines(keys, all), [all, chosen.value.join(), c.title]), [point, setPoint] = useState<number | null>(null);
+  const band = useMemo(() => (bands && some.length ? banded(some, bands) : undefined), [some, bands]);
   if (!some.length) return null;
   const several = chosen.value.length > 1, s = point ?? step.value, left = several ? keys.filter((k) => some[0].key !== k && Object.values(all).some((x) => x.names.includes(k))) : [];
   const shown = some.slice(0, 8).map((l) => ({ l, ...at(l, s) })), same = shown.every((v) => v.x === shown[0].x);
   return <section class="card" aria-label={c.title}>
     <h3>{c.title}{c.unit && c.unit !== c.title.toLowerCase() && <small> {c.unit}</small>}</h3>
-    <Chart title={c.title} lines={some} step={step.value} band={band && several} theme={theme.value} onStep={(s) => go("overview", { ...Object.fromEntries([...route.value.q.keys()].map((k) => [k, route.value.q.getAll(k)])), step: s })} onPoint={setPoint} />
+    <Chart title={c.title} lines={band ?? some} step={step.value} band={band !== undefined} theme={theme.value} onStep={(s) => go("overview", { ...Object.fromEntries([...route.value.q.keys()].map((k) => [k, route.value.q.getAll(k)])), step: s })} onPoint={setPoint} />
     <ul class="legend">{shown.map(({ l, x, y }) => <li key={l.label}>
       <Swatch n={l.colour} /> <span class="name">{clean(l.label)}</span> <b>{number(l.thinned && point === null ? exact[l.run]?.[l.key] : y)}</b>{!same && x > 0 && <span class="name"> at step {x}</span>}</li>)}
       {point !== null && <li class="name point">step {point}</li>}</ul>
@@ -119,7 +146,7 @@ export function Overview() {
   const explained = new Map(glossary.value.metrics.map((m) => [m.key, m]));
   const about = (key: string): Explained | undefined => explained.get(key) ?? glossary.value.metrics.find((m) => { const cut = m.key.lastIndexOf("/") + 1; return /^[A-Z]+$/.test(m.key.slice(cut)) && key.startsWith(m.key.slice(0, cut)); });
   const hits = word ? [...names].sort().filter((k) => (k + " " + (about(k)?.doc ?? "")).toLowerCase().includes(word.toLowerCase())) : [];
-  const keys = [...first, ...hits.slice(0, mostCards)], all = useCurves(keys), exact = useValues(keys, all);
+  const keys = [...first, ...hits.slice(0, mostCards)], all = useCurves(keys), exact = useValues(keys, all), bands = useBands(keys, band);
   const failed = runs.value.find((r) => r.name === chosen.value[0])?.failed !== undefined;
   const empty = chosen.value.length > 0 && Object.keys(seen).length > 0 && names.size === 0;
   return <>
@@ -132,8 +159,8 @@ export function Overview() {
       <h2>{hits.length} {hits.length === 1 ? "metric" : "metrics"} with “{word}”{hits.length > mostCards && `, the first ${mostCards}`}</h2>
       <div class="cards">{hits.slice(0, mostCards).map((k) => {
         const m = about(k);
-        return <Card key={k} all={all} band={band} exact={exact} c={{ title: k, keys: [k], unit: m?.unit, means: m ? `${m.doc[0].toUpperCase()}${m.doc.slice(1)}.` : "", worry: "" }} />;
+        return <Card key={k} all={all} bands={bands} exact={exact} c={{ title: k, keys: [k], unit: m?.unit, means: m ? `${m.doc[0].toUpperCase()}${m.doc.slice(1)}.` : "", worry: "" }} />;
       })}</div></>
-      : <><h2 class="sr">Curves</h2><div class="cards">{glossary.value.curves.map((c) => <Card key={c.title} c={c} all={all} band={band} exact={exact} />)}</div></>}
+      : <><h2 class="sr">Curves</h2><div class="cards">{glossary.value.curves.map((c) => <Card key={c.title} c={c} all={all} bands={bands} exact={exact} />)}</div></>}
   </>;
 }
