@@ -99,9 +99,12 @@ func TestToolsTurn(t *testing.T) {
 	for step := range 60 {
 		for k := range 8 {
 			e := &entry{ID: fmt.Sprint(step, "-", k), Phase: store.Train, Step: step}
-			for tool, share := range map[string]float64{"steady": 0.3, "turns": map[bool]float64{true: 0.6, false: 0.05}[step >= 37], "never": 0, "always": 1} {
-				c := call{Tool: tool}
-				if r.Float64() < share {
+			for _, o := range []struct {
+				tool  string
+				share float64
+			}{{"steady", 0.3}, {"turns", map[bool]float64{true: 0.6, false: 0.05}[step >= 37]}, {"never", 0}, {"always", 1}} {
+				c := call{Tool: o.tool}
+				if r.Float64() < o.share {
 					c.Cause = "broken"
 				}
 				e.Calls = append(e.Calls, c)
