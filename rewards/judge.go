@@ -137,11 +137,12 @@ func (j *judge) ask(ctx context.Context, question openai.ChatCompletionRequest) 
 	watchdog.Move(ctx, "reward judge "+j.URL)
 	var text string
 	attempts := retry.Attempts{Most: j.Attempts, Backoff: retry.Backoff{First: 500 * time.Millisecond, Most: 30 * time.Second}, Sleep: j.pause}
-	refused := false // by the endpoint, which another attempt cannot help
+	refused := false // by the endpoint or the client, which another attempt cannot help
 	n, err, late := attempts.Do(ctx, func() (after time.Duration, final bool, err error) {
-		if text, after, err = j.attempt(ctx, question); err != nil {
-			refused = !retry.Passing(err)
-			return after, refused, err
+		var note retry.Noted
+		if text, err = j.attempt(retry.Note(ctx, &note), question); err != nil {
+			refused = !note.Passing(err)
+			return note.After, refused, err
 		}
 		_, err = j.read(text)
 		return 0, false, err
@@ -159,17 +160,17 @@ func (j *judge) ask(ctx context.Context, question openai.ChatCompletionRequest) 
 	return "", fmt.Errorf("%s: after %d attempts: %w", j.URL, n, retry.OneLine(err))
 }
 
-func (j *judge) attempt(ctx context.Context, question openai.ChatCompletionRequest) (text string, after time.Duration, err error) {
+func (j *judge) attempt(ctx context.Context, question openai.ChatCompletionRequest) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(j.Timeout*float64(time.Second)))
 	defer cancel()
-	reply, err := j.client.CreateChatCompletion(retry.Note(ctx, &after), question)
+	reply, err := j.client.CreateChatCompletion(ctx, question)
 	if err != nil {
-		return "", after, err
+		return "", err
 	}
 	if len(reply.Choices) != 1 {
-		return "", 0, fmt.Errorf("the endpoint returned %d choices, expected 1", len(reply.Choices))
+		return "", fmt.Errorf("the endpoint returned %d choices, expected 1", len(reply.Choices))
 	}
-	return reply.Choices[0].Message.Content, 0, nil
+	return reply.Choices[0].Message.Content, nil
 }
 
 var (

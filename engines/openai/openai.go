@@ -137,8 +137,9 @@ func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Compl
 	var reply openai.ChatCompletionResponse
 	attempts := retry.Attempts{Most: e.options.Attempts, Backoff: retry.Backoff{First: e.options.Backoff, Most: mostBackoff}, Sleep: e.pause}
 	n, err, late := attempts.Do(ctx, func() (after time.Duration, final bool, err error) {
-		reply, err = e.client.CreateChatCompletion(retry.Note(ctx, &after), body)
-		return after, err != nil && !retry.Passing(err), err
+		var note retry.Noted
+		reply, err = e.client.CreateChatCompletion(retry.Note(ctx, &note), body)
+		return note.After, err != nil && !note.Passing(err), err
 	})
 	switch {
 	case err == nil:

@@ -30,8 +30,14 @@ func After(h http.Header, now time.Time) (wait time.Duration, ok bool) {
 	return min(max(at.Sub(now), 0), longest), true
 }
 
-// Noting is a transport that tells whoever called Note what a response asks for, where a client above drops the header.
+// Noting is a transport that tells whoever called Note what came of a request, where a client above drops it.
 type Noting struct{ Base http.RoundTripper }
+
+// Noted is what came of the requests of a context, as Note's caller reads it afterwards.
+type Noted struct {
+	After time.Duration // that the last response asks to be left alone: 0 for none, at most 5 minutes
+	sent  bool          // a request went to the transport
+}
 
 var _ http.RoundTripper = Noting{}
 
@@ -39,19 +45,19 @@ type noteKey struct{}
 
 const mostNoted = 5 * time.Minute
 
-// Note has the wait that the responses to requests with this context ask for written to after: 0 for none, at most 5 minutes, and the last
-// one's where there are several.
-func Note(ctx context.Context, after *time.Duration) context.Context {
-	return context.WithValue(ctx, noteKey{}, after)
+// Note has what comes of requests with this context written to note, which is to be new.
+func Note(ctx context.Context, note *Noted) context.Context {
+	return context.WithValue(ctx, noteKey{}, note)
 }
 
 // RoundTrip implements http.RoundTripper.
 func (n Noting) RoundTrip(q *http.Request) (*http.Response, error) {
 	r, err := n.Base.RoundTrip(q)
-	if after, ok := q.Context().Value(noteKey{}).(*time.Duration); ok {
-		if *after = 0; err == nil {
+	if note, ok := q.Context().Value(noteKey{}).(*Noted); ok {
+		*note = Noted{sent: true}
+		if err == nil {
 			wait, _ := After(r.Header, time.Now())
-			*after = min(wait, mostNoted)
+			note.After = min(wait, mostNoted)
 		}
 	}
 	return r, err

@@ -61,18 +61,18 @@ func (a *answers) RoundTrip(*http.Request) (*http.Response, error) {
 }
 
 func TestNoting(t *testing.T) {
-	var after time.Duration
-	q, err := http.NewRequestWithContext(Note(t.Context(), &after), http.MethodGet, "http://x.test/", nil)
+	var note Noted
+	q, err := http.NewRequestWithContext(Note(t.Context(), &note), http.MethodGet, "http://x.test/", nil)
 	require.NoError(t, err)
 	transport := Noting{&answers{"3", "soon", "4", "", "5"}}
 	for _, want := range []time.Duration{3 * time.Second, 0, 4 * time.Second, 0} {
 		r, err := transport.RoundTrip(q)
 		require.Equal(t, r == nil, err != nil)
-		require.Equal(t, want, after)
+		require.Equal(t, want, note.After)
 	}
 	_, err = transport.RoundTrip(q.WithContext(t.Context())) // nobody asked
 	require.NoError(t, err)
-	require.Zero(t, after)
+	require.Zero(t, note.After)
 }
 
 func FuzzAfter(f *testing.F) {

@@ -8,15 +8,16 @@ import (
 	client "github.com/sashabaranov/go-openai"
 )
 
-// Passing tells whether another attempt may succeed: the connection broke, or the status is 408, 429 or from 500 on.
-func Passing(err error) bool {
+// Passing tells whether another attempt may succeed where err is what the client said: the connection broke, the reply cannot be read, or the
+// status is 408, 429 or from 500 on. What the client refuses before it sends anything stays refused.
+func (n Noted) Passing(err error) bool {
 	status := 0
 	if e := (*client.APIError)(nil); errors.As(err, &e) {
 		status = e.HTTPStatusCode
 	} else if e := (*client.RequestError)(nil); errors.As(err, &e) {
 		status = e.HTTPStatusCode
 	}
-	return status == 0 || status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
+	return status == 0 && n.sent || status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
 }
 
 type lineError struct{ error }
