@@ -120,10 +120,14 @@ func (j *judge) questionOf(prompt string) openai.ChatCompletionRequest {
 	if j.System != "" {
 		messages = append(messages, openai.ChatCompletionMessage{Role: "system", Content: j.System})
 	}
-	return openai.ChatCompletionRequest{
+	q := openai.ChatCompletionRequest{
 		Model: j.Model, Messages: append(messages, openai.ChatCompletionMessage{Role: "user", Content: prompt}), MaxCompletionTokens: j.MaxTokens,
 		Temperature: math.SmallestNonzeroFloat32, // the library leaves a 0 out, and the endpoint would take its default
 	}
+	if openai.NewReasoningValidator().Validate(q) != nil { // OpenAI's reasoning models take no temperature
+		q.Temperature = 0
+	}
+	return q
 }
 
 // ask asks until there is an answer that can be read.

@@ -108,6 +108,19 @@ func TestJudgeAsksAndKeeps(t *testing.T) {
 	require.EqualValues(t, 4, e.requests.Load())
 }
 
+// A reasoning model takes no temperature; OpenAI refuses the request, and go-openai does not even send it.
+func TestJudgeOfAReasoningModel(t *testing.T) {
+	e := newEndpoint(t, func(w http.ResponseWriter, _ int64, _ string) { says(w, "yes") })
+	for i, model := range []string{"o1", "o3-mini", "o4-mini", "gpt-5-mini", "gpt-6-sol", "gpt-6-astra"} {
+		j, pauses := judging(t, e, map[string]any{"model": model})
+		require.Equal(t, 1.0, scored(t, j, judged("Paris")).Value)
+		require.EqualValues(t, i+1, e.requests.Load(), model)
+		require.Empty(t, *pauses)
+		require.Equal(t, model, e.bodies[i]["model"])
+		require.NotContains(t, e.bodies[i], "temperature", model)
+	}
+}
+
 func TestJudgeReadsStrictly(t *testing.T) {
 	yesNo := &judge{judgeParams: judgeParams{Answer: "yes_no"}}
 	number := &judge{judgeParams: judgeParams{Answer: "number", Min: 1, Max: 5}}

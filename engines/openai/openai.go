@@ -114,7 +114,7 @@ func (e *Engine) Generate(ctx context.Context, q engines.Request) (engines.Compl
 }
 
 func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
-	if err := check(q); err != nil {
+	if err := check(q, e.options.Model); err != nil {
 		return engines.Completion{}, err
 	}
 	e.mu.Lock()
@@ -155,7 +155,7 @@ func (e *Engine) generate(ctx context.Context, q engines.Request) (engines.Compl
 const mostBackoff = 30 * time.Second
 
 // check refuses what the protocol cannot say.
-func check(q engines.Request) error {
+func check(q engines.Request, model string) error {
 	if err := q.ValidateFree(); err != nil {
 		return err
 	}
@@ -171,18 +171,29 @@ func check(q engines.Request) error {
 		return errors.New("top_k and min_p are not part of the OpenAI protocol; leave them off")
 	case s.Repeats() || s.MinTokens != 0:
 		return errors.New("repetition_penalty and min_tokens are not part of the OpenAI protocol; leave them off")
+	case FixedSampling(model) && (s.Temperature != 1 || s.TopP != 1):
+		return fmt.Errorf("the model %s samples at temperature 1 and top_p 1 only; the request has %v and %v", model, s.Temperature, s.TopP)
 	}
 	return nil
+}
+
+// FixedSampling tells whether a model samples at temperature 1 and top_p 1 only, and refuses requests that name them: OpenAI's reasoning models,
+// by their names.
+func FixedSampling(model string) bool {
+	return openai.NewReasoningValidator().Validate(openai.ChatCompletionRequest{Model: model, Temperature: 0.5}) != nil
 }
 
 func request(q engines.Request, model string) (openai.ChatCompletionRequest, error) {
 	seed := int(q.Seed & math.MaxInt32)
 	r := openai.ChatCompletionRequest{
-		Model: model, MaxCompletionTokens: q.Sampling.MaxTokens, Temperature: float32(q.Sampling.Temperature), TopP: float32(q.Sampling.TopP), Seed: &seed,
+		Model: model, MaxCompletionTokens: q.Sampling.MaxTokens, Seed: &seed,
 		PresencePenalty: float32(q.Sampling.Presence), FrequencyPenalty: float32(q.Sampling.Frequency),
 	}
-	if r.Temperature == 0 {
-		r.Temperature = math.SmallestNonzeroFloat32 // the library leaves a 0 out, and the endpoint would take its default
+	if !FixedSampling(model) {
+		r.Temperature, r.TopP = float32(q.Sampling.Temperature), float32(q.Sampling.TopP)
+		if r.Temperature == 0 {
+			r.Temperature = math.SmallestNonzeroFloat32 // the library leaves a 0 out, and the endpoint would take its default
+		}
 	}
 	for _, m := range q.Messages {
 		text, err := m.TextContent()

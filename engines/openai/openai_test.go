@@ -66,6 +66,35 @@ func request0() engines.Request {
 	}
 }
 
+// A reasoning model samples at temperature 1 and top_p 1, and takes neither parameter. Another setting is refused, not left out.
+func TestReasoningModels(t *testing.T) {
+	for _, model := range []string{"o1", "o3-mini", "o4-mini", "gpt-5-mini", "gpt-6-sol", "gpt-6-astra"} {
+		require.True(t, FixedSampling(model), model)
+		var sent []map[string]any
+		e := endpoint(t, func(w http.ResponseWriter, _ int, body map[string]any) {
+			sent = append(sent, body)
+			say(w, "4", "stop")
+		})
+		e.options.Model = model
+		q := request0()
+		q.Sampling.Temperature = 1
+		_, err := e.Generate(t.Context(), q)
+		require.NoError(t, err, model)
+		require.Len(t, sent, 1)
+		require.NotContains(t, sent[0], "temperature", model)
+		require.NotContains(t, sent[0], "top_p", model)
+		for _, s := range []engines.Sampling{{MaxTokens: 1, TopP: 1}, {MaxTokens: 1, TopP: 1, Temperature: 0.7}, {MaxTokens: 1, TopP: 0.9, Temperature: 1}} {
+			q.Sampling = s
+			_, err = e.Generate(t.Context(), q)
+			require.EqualError(t, err, fmt.Sprintf("openai: request r: the model %s samples at temperature 1 and top_p 1 only; the request has %v and %v", model, s.Temperature, s.TopP))
+		}
+		require.Len(t, sent, 1)
+	}
+	for _, model := range []string{"gpt-4o", "hosted", "Qwen/Qwen3-8B", "gpt-6-of-ours"} {
+		require.False(t, FixedSampling(model), model)
+	}
+}
+
 func TestGenerate(t *testing.T) {
 	var sent map[string]any
 	e := endpoint(t, func(w http.ResponseWriter, _ int, body map[string]any) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/engines/openai"
 )
 
 // What the commands refuse of a job that Load takes: train, eval, rollout and replay each need other settings.
@@ -97,7 +98,7 @@ func Evaluable(j *Job) error {
 	if !j.HasEval() {
 		return InputError(errors.New(j.Path() + ": data.eval is missing; name the held-out tasks"))
 	}
-	return nil
+	return fixedSampling(j, "eval.temperature", j.Eval.Temperature)
 }
 
 // Samplable refuses what rollout cannot sample.
@@ -108,7 +109,24 @@ func Samplable(j *Job) error {
 	if !j.HasTrain() {
 		return InputError(errors.New(j.Path() + ": data.train is missing; name the tasks to sample"))
 	}
-	return nil
+	return fixedSampling(j, "rollout.temperature", j.Rollout.Temperature)
+}
+
+// fixedSampling refuses sampling that the endpoint's model cannot do. key is the temperature's.
+func fixedSampling(j *Job, key string, temperature float64) error {
+	if j.Engine.Kind != "openai" || !openai.FixedSampling(j.Engine.ServedModel) {
+		return nil
+	}
+	var all []Problem
+	for _, s := range []struct {
+		key   string
+		value float64
+	}{{key, temperature}, {"rollout.top_p", j.Rollout.TopP}} {
+		if s.value != 1 {
+			all = append(all, j.problem(s.key, "%v: the model %s (engine.served_model) samples at 1 only; set 1", s.value, j.Engine.ServedModel))
+		}
+	}
+	return asError(all)
 }
 
 // noRollouts refuses a job without tasks.
