@@ -116,6 +116,27 @@ func TestGenerate(t *testing.T) {
 	require.ErrorContains(t, e.Update(t.Context(), engines.Weights{}), "cannot be changed")
 }
 
+// A call is text here, without an id, so that OpenAI would refuse a result of role tool behind it.
+func TestToolResults(t *testing.T) {
+	var sent map[string]any
+	e := endpoint(t, func(w http.ResponseWriter, _ int, body map[string]any) {
+		sent = body
+		say(w, "4", "stop")
+	})
+	q := request0()
+	result := trajectory.Text("tool", "4")
+	result.Name, result.ToolCallID = "calculator", "call_1"
+	q.Messages = append(q.Messages, trajectory.Text("assistant", "<tool_call>{}</tool_call>"), result)
+	_, err := e.Generate(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, []any{
+		map[string]any{"role": "system", "content": "Be brief."},
+		map[string]any{"role": "user", "content": "2+2?"},
+		map[string]any{"role": "assistant", "content": "<tool_call>{}</tool_call>"},
+		map[string]any{"role": "user", "content": "4"},
+	}, sent["messages"])
+}
+
 func TestLength(t *testing.T) {
 	e := endpoint(t, func(w http.ResponseWriter, _ int, _ map[string]any) { say(w, "four is", "length") })
 	c, err := e.Generate(t.Context(), request0())
