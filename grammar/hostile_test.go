@@ -59,6 +59,7 @@ func TestAlternativesWithoutATextAreNotBegun(t *testing.T) {
 		{`{"type": "array", "prefixItems": [{"type": "integer"}, false]}`, []string{`[1,`}, []string{`[1]`, `[]`}},
 		{`{"type": "string", "pattern": "^(a[^\\x00-\\x{10FFFF}]|b)$"}`, []string{`"a`}, []string{`"b"`}},
 		{`{"type": "object", "additionalProperties": {"$ref": "#/$defs/loop"}, ` + loop + `}`, []string{`{"`}, []string{`{}`}},
+		{`{"anyOf": [{"type": "object", "required": ["a"], "additionalProperties": false}, {"const": 1}]}`, []string{`{`}, []string{`1`}},
 	} {
 		g := ofSchema(t, c.schema)
 		for _, text := range c.no {
@@ -69,7 +70,10 @@ func TestAlternativesWithoutATextAreNotBegun(t *testing.T) {
 			require.True(t, matches(t, g, text), "%s: %s", c.schema, text)
 		}
 	}
-	for _, schema := range []string{`false`, `{"$ref": "#/$defs/loop", ` + loop + `}`, `{"type": "object", "properties": {"a": false}, "required": ["a"]}`} {
+	for _, schema := range []string{
+		`false`, `{"$ref": "#/$defs/loop", ` + loop + `}`, `{"type": "object", "properties": {"a": false}, "required": ["a"]}`,
+		`{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a", "b"], "additionalProperties": false}`,
+	} {
 		e, err := grammar.JSONSchema([]byte(schema))
 		require.NoError(t, err)
 		_, err = grammar.Compile(e, grammar.NewVocabulary(texts))

@@ -445,8 +445,11 @@ func (r *schemaReader) object(n *schemaNode, at string, depth int) (Expr, error)
 	var members []member
 	for _, name := range names {
 		value := jsonValue.Expr()
-		if others != nil {
+		switch {
+		case others != nil:
 			value = *others
+		case string(n.values["additionalProperties"]) == "false": // the object must have it, and may not
+			value = Choice()
 		}
 		if raw, ok := properties.values[name]; ok {
 			if value, err = r.child(raw, at+"."+name, depth); err != nil {

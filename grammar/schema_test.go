@@ -282,6 +282,7 @@ func TestSchemaDetails(t *testing.T) {
 		{`{"properties": {"a": {}}}`, []string{`{}`, `{"a": [1]}`}, []string{`{"b": 1}`}},
 		{`{"type": "object"}`, []string{`{}`, `{"b": 1}`}, []string{`[]`}},
 		{`{"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": true}`, []string{`{"a": 1, "b": "x"}`, `{"ab": 1}`}, []string{`{"a": "x"}`, `{"b": 1, "a": "x"}`, `{"\u0061": "x"}`}},
+		{`{"properties": {"a": {}}, "required": ["b"]}`, []string{`{"b": 1}`, `{"a": 1, "b": "x"}`}, []string{`{"a": 1}`, `{"b": 1, "c": 1}`}},
 		{`{"required": ["z"]}`, []string{`{"z": 1}`, `{"z": {}, "b": 2}`}, []string{`{}`}},
 		{`{"type": "array", "prefixItems": [{"type": "integer"}, {"type": "boolean"}], "items": false, "minItems": 1}`, []string{`[1]`, `[1, true]`}, []string{`[]`, `[true]`, `[1, true, 1]`}},
 		{`{"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "boolean"}}`, []string{`[]`, `[1]`, `[1, true, false]`}, []string{`[true]`, `[1, 2]`}},
