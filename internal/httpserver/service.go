@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -27,6 +28,8 @@ var ErrLate = errors.New("a request did not end in time")
 // when the listener fails; then Abort is not called.
 func (s Service) Serve(ctx context.Context, l net.Listener) error {
 	server := newServer(s.Handler, s.Errors)
+	fresh := unused{conns: map[net.Conn]struct{}{}}
+	server.ConnState = fresh.changed
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(limit(l, maxConnections)) }()
 	select {
@@ -34,6 +37,7 @@ func (s Service) Serve(ctx context.Context, l net.Listener) error {
 		return err
 	case <-ctx.Done():
 	}
+	fresh.close()
 	err := shutdown(server, s.Grace)
 	s.Abort()
 	if err != nil { // some still run
@@ -47,6 +51,37 @@ func (s Service) Serve(ctx context.Context, l net.Listener) error {
 	}
 	<-ended
 	return err
+}
+
+// unused are the connections that no request was read from, such as the spare ones of a browser. net/http takes them for requests that run,
+// for 5 s.
+type unused struct {
+	mu     sync.Mutex
+	conns  map[net.Conn]struct{}
+	closed bool // those that come are closed at once
+}
+
+// changed is what net/http tells of a connection.
+func (u *unused) changed(c net.Conn, state http.ConnState) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case state != http.StateNew:
+		delete(u.conns, c)
+	case u.closed:
+		_ = c.Close() // nothing was asked on it
+	default:
+		u.conns[c] = struct{}{}
+	}
+}
+
+func (u *unused) close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.closed = true
+	for c := range u.conns {
+		_ = c.Close() // nothing was asked on it
+	}
 }
 
 // shutdown accepts no more connections and waits for the requests that run.

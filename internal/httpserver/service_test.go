@@ -89,6 +89,40 @@ func TestServeCutsARequestThatRunsOn(t *testing.T) {
 	close(gone)
 }
 
+// accepting tells of each connection that it has accepted.
+type accepting struct {
+	net.Listener
+	accepted chan struct{}
+}
+
+func (l accepting) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.accepted <- struct{}{}
+	}
+	return c, err
+}
+
+// A connection that no request came on, such as a browser's spare one, is no request that runs. net/http waits 5 s for it.
+func TestServeWaitsForNoUnusedConnection(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	accepted, ended := make(chan struct{}), make(chan error, 1)
+	s := Service{Handler: http.NotFoundHandler(), Errors: io.Discard, Abort: func() {}, Cut: 4 * time.Second}
+	go func() { ended <- s.Serve(ctx, accepting{l, accepted}) }()
+	for _, sent := range []string{"", "GET / HTTP/1.1\r\nHost:"} {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, sent)
+		require.NoError(t, err)
+		<-accepted
+	}
+	stop()
+	require.NoError(t, <-ended)
+}
+
 // A listener that fails ends the service with its error.
 func TestServeEndsWithItsListener(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
