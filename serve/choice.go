@@ -62,7 +62,7 @@ func (c *choice) take(tokens []engines.Token) {
 func (c *choice) end(finish trajectory.FinishReason, cached int) {
 	c.output.WriteString(c.text.end())
 	c.finish, c.cached = string(finish), cached
-	if finish != trajectory.FinishStop {
+	if finish != trajectory.FinishStop || len(c.tokens) == 0 { // a form may be whole before any token
 		return
 	}
 	last := c.tokens[len(c.tokens)-1].ID

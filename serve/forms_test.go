@@ -98,6 +98,44 @@ func TestLocalFormsOfReplies(t *testing.T) {
 	h.refuses("/v1/chat/completions", `{`+formAsks+`,"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"array","uniqueItems":true}}}}`, 400, `response_format: schema: "uniqueItems" is not supported`)
 }
 
+// A form that only the empty text has is whole before a token is sampled.
+func TestLocalEmptyForms(t *testing.T) {
+	h, _ := startLocal(t, nil)
+	for _, form := range []string{`{"choice":[""]}`, `{"regex":"^$"}`} {
+		for _, more := range []string{``, `"n":2,"logprobs":1,`, `"stop":["x"],`} {
+			ask := `{"prompt":"x",` + more + `"ignore_eos":true,"structured_outputs":` + form + `}`
+			var text completionReply
+			require.NoError(t, json.Unmarshal([]byte(h.post("/v1/completions", ask)), &text), ask)
+			for _, choice := range text.Choices {
+				require.Equal(t, []any{"", "stop", nil}, []any{choice.Text, *choice.Finish, choice.Reason}, ask)
+			}
+			require.Zero(t, text.Usage.Completion)
+			var streamed, finish string
+			for _, e := range h.events("/v1/completions", strings.Replace(ask, `{`, `{"stream":true,`, 1)) {
+				if e == "[DONE]" {
+					continue
+				}
+				text = completionReply{}
+				require.NoError(t, json.Unmarshal([]byte(e), &text), e)
+				for _, choice := range text.Choices {
+					if choice.Index > 0 {
+						continue
+					}
+					streamed += choice.Text
+					if choice.Finish != nil {
+						finish = *choice.Finish
+					}
+				}
+			}
+			require.Equal(t, []string{"", "stop"}, []string{streamed, finish}, ask)
+		}
+		require.Contains(t, h.post("/v1/chat/completions", `{`+formAsks+`,"ignore_eos":true,"logprobs":true,"structured_outputs":`+form+`}`), `"finish_reason":"stop"`)
+		var g generateReply
+		require.NoError(t, json.Unmarshal([]byte(h.post("/inference/v1/generate", `{"token_ids":[1],"sampling_params":{"ignore_eos":true,"logprobs":1,"structured_outputs":`+form+`}}`)), &g))
+		require.Empty(t, g.Choices[0].TokenIDs)
+	}
+}
+
 func TestLocalCallsAreRequired(t *testing.T) {
 	for _, parser := range []string{"hermes", "mistral", "llama3_json", "qwen3_coder"} {
 		h, _ := startLocal(t, func(o *Options) { o.ToolParser = parser })
