@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/internal/wording"
 )
 
@@ -49,35 +50,44 @@ func (c *control) pauseIn(ctx context.Context, mode string) error {
 	if mode != "abort" && mode != "wait" && mode != "keep" {
 		return badf("mode", "mode is %q, allowed are abort, wait and keep", wording.Clip(mode, maxName))
 	}
-	idle, err := c.hold(ctx, mode)
+	idle, open, err := c.hold(ctx, mode)
 	if err != nil || idle == nil {
 		return err
 	}
 	select {
 	case <-idle:
-		return nil
+	case <-open:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	select {
+	case <-open: // perhaps beside idle
+	default:
+		return nil
+	}
+	if _, closed, _ := c.gate.state(); closed {
+		return errShut
+	}
+	return &dialects.Error{Status: http.StatusConflict, Message: "the server was resumed while this pause waited for what runs; pause it again"}
 }
 
 // hold closes the gate and freezes the engine where the mode wants that; idle is what the other modes wait for, nil for
-// nothing.
-func (c *control) hold(ctx context.Context, mode string) (idle <-chan struct{}, err error) {
+// nothing, and open closes when the pause ends.
+func (c *control) hold(ctx context.Context, mode string) (idle, open <-chan struct{}, err error) {
 	c.weights.mu.Lock()
 	defer c.weights.mu.Unlock()
-	idle = c.gate.pause(mode == "abort")
+	idle, open = c.gate.pause(mode == "abort")
 	switch {
 	case c.weights.frozen != nil:
-		return nil, nil // what runs stands still already, or was aborted just now
+		return nil, nil, nil // what runs stands still already, or was aborted just now
 	case mode == "keep":
 		if err := c.weights.freeze(ctx); err != nil {
 			c.gate.resume()
-			return nil, err
+			return nil, nil, err
 		}
-		return nil, nil
+		return nil, nil, nil
 	}
-	return idle, nil
+	return idle, open, nil
 }
 
 func (c *control) resume(w http.ResponseWriter, _ *http.Request) {

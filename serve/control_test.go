@@ -97,6 +97,60 @@ func TestPauseWait(t *testing.T) {
 	h.post("/resume", "")
 }
 
+// Who waits for a pause learns at once that it ended before its time: by a resume, or with the server.
+func TestPauseWaitEndsWithItsPause(t *testing.T) {
+	for _, c := range []struct {
+		end    func(h *harness)
+		status int
+		says   string
+	}{
+		{func(h *harness) { h.post("/resume", "") }, http.StatusConflict, "the server was resumed while this pause waited for what runs"},
+		{func(h *harness) {
+			h.post("/resume", "")
+			h.post("/pause", "") // another one's
+		}, http.StatusConflict, "the server was resumed while this pause waited for what runs"},
+		{func(h *harness) { h.server.Close() }, http.StatusServiceUnavailable, "the server is shutting down"},
+	} {
+		free := make(chan struct{})
+		h := start(t, scripted.Options{Respond: func(r engines.Request) (engines.Completion, error) {
+			<-free
+			return says("hi")(r)
+		}}, nil)
+		running := make(chan struct{})
+		go func() {
+			defer close(running)
+			h.do("POST", "/v1/completions", `{"prompt":"x"}`)
+		}()
+		h.until("it runs", func() bool { return len(h.engine.Requests()) == 1 })
+		type reply struct {
+			status int
+			text   string
+		}
+		waited := make(chan reply, 1)
+		go func() {
+			status, text := h.do("POST", "/pause?mode=wait", "")
+			waited <- reply{status, text}
+		}()
+		h.until("it is paused", h.paused)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.end(h)
+		}()
+		var got reply
+		select {
+		case got = <-waited:
+		case <-time.After(10 * time.Second):
+			t.Error("the pause waits on")
+		}
+		close(free)
+		<-ended
+		<-running
+		require.Equal(t, c.status, got.status, got.text)
+		require.Contains(t, got.text, c.says)
+	}
+}
+
 // A request that is kept goes on under the new weights and says so.
 func TestPauseKeep(t *testing.T) {
 	h := start(t, slow(), nil)

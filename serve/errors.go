@@ -22,7 +22,7 @@ func badf(param, format string, args ...any) error {
 var kinds = map[int]string{
 	http.StatusBadRequest: "BadRequestError", http.StatusUnauthorized: "AuthenticationError", http.StatusForbidden: "PermissionDeniedError",
 	http.StatusNotFound: "NotFoundError", http.StatusMethodNotAllowed: "MethodNotAllowedError", http.StatusRequestEntityTooLarge: "RequestTooLargeError",
-	http.StatusUnsupportedMediaType: "UnsupportedMediaTypeError", http.StatusTooManyRequests: "RateLimitError",
+	http.StatusConflict: "ConflictError", http.StatusUnsupportedMediaType: "UnsupportedMediaTypeError", http.StatusTooManyRequests: "RateLimitError",
 	http.StatusInternalServerError: "InternalServerError", http.StatusServiceUnavailable: "ServiceUnavailableError",
 }
 

@@ -22,6 +22,9 @@ type gate struct {
 // errAborted ends a choice with the finish reason abort.
 var errAborted = errors.New("serve: aborted")
 
+// errShut answers who comes or waits when the server ends.
+var errShut = &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the server is shutting down"}
+
 func (g *gate) init() {
 	g.open, g.idle = make(chan struct{}), make(chan struct{})
 	close(g.open)
@@ -35,7 +38,7 @@ func (g *gate) enter(ctx context.Context) (inner context.Context, leave func(), 
 		switch {
 		case g.closed:
 			g.mu.Unlock()
-			return nil, nil, &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the server is shutting down"}
+			return nil, nil, errShut
 		case !g.paused:
 			inner, cancel := context.WithCancelCause(ctx)
 			key := &struct{ _ byte }{}
@@ -64,8 +67,8 @@ func (g *gate) leave(key *struct{ _ byte }, cancel context.CancelCauseFunc) {
 	}
 }
 
-// pause keeps requests from entering. It returns what running must be waited for: nil when nothing runs.
-func (g *gate) pause(abort bool) <-chan struct{} {
+// pause keeps requests from entering. idle closes when nothing runs any more, and is nil when nothing does; open closes when the pause ends.
+func (g *gate) pause(abort bool) (idle, open <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.paused && !g.closed {
@@ -77,9 +80,9 @@ func (g *gate) pause(abort bool) <-chan struct{} {
 		}
 	}
 	if len(g.running) == 0 {
-		return nil
+		return nil, g.open
 	}
-	return g.idle
+	return g.idle, g.open
 }
 
 func (g *gate) resume() {
