@@ -1,5 +1,7 @@
 package mathequal
 
+import "slices"
+
 // item reads a text, a value, or a chain of relations.
 func (p parser) item() (*node, error) {
 	if n := p.tokens.words(); n != nil {
@@ -41,6 +43,9 @@ func (p parser) side() (*node, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m != nil && m.factor == nil && !counts(n) { // the letters before a word may be words too: New York, n is even
+		return nil, errParse
+	}
 	if currency != nil {
 		m = currency
 	}
@@ -48,4 +53,15 @@ func (p parser) side() (*node, error) {
 		n = &node{kind: kindQuantity, args: []*node{n}, unit: m}
 	}
 	return n, nil
+}
+
+// counts tells whether a number stands in a value, or a constant that is no single letter.
+func counts(n *node) bool {
+	switch n.kind {
+	case kindNumber:
+		return true
+	case kindSymbol:
+		return constants[n.name] && len(n.name) > 1
+	}
+	return slices.ContainsFunc(n.args, counts)
 }

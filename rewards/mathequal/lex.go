@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/big"
 	"strings"
+	"unicode"
 )
 
 type tokenKind int
@@ -41,13 +42,17 @@ type lexer struct {
 	inText  bool // within \text{…}
 	space   bool
 	latex   bool // commands stand in the answer
+	verbal  bool // the answer is letters, white space and commas alone
 	differs bool // the mode made a difference
 	nested  int
 }
 
 // lex splits an answer into tokens, and tells whether the mode made a difference.
 func lex(s string, m mode) ([]token, bool, error) {
-	l := &lexer{mode: m, in: s, latex: strings.Contains(s, `\`)}
+	verbal := !strings.ContainsFunc(s, func(r rune) bool {
+		return r > unicode.MaxASCII || !isLetter(byte(r)) && !strings.ContainsRune(" \t\r\n,;", r)
+	})
+	l := &lexer{mode: m, in: s, latex: strings.Contains(s, `\`), verbal: verbal}
 	if err := l.run(); err != nil {
 		return nil, false, err
 	}
@@ -147,7 +152,7 @@ func (l *lexer) word(run string) bool {
 		l.add(tokSymbol, run)
 	case run == "in" && len(l.out) > 0 && l.out[len(l.out)-1].kind == tokSymbol:
 		l.op("in")
-	case !l.inText && run == l.in && !product(run): // no is not on
+	case l.verbal && !product(run) && (run == l.in || strings.ToUpper(run) != run): // no is not on; AB and CD are products
 		l.add(tokWord, run)
 	case l.perUnit(lower):
 		l.add(tokWord, run)
@@ -180,7 +185,7 @@ func (l *lexer) perUnit(run string) bool {
 	return n > 1 && l.out[n-1].text == "/" && l.out[n-2].kind == tokWord && units[run].factor != nil
 }
 
-// product tells whether an answer that is letters alone is a product of variables: xy, abc, mn.
+// product tells whether a run of an answer that is letters alone is a product of variables: xy, abc, mn.
 func product(run string) bool {
 	return len(run) == 1 || strings.Trim(run, "abcxyz") == "" || len(run) == 2 && strings.ToLower(run) == run && !strings.ContainsAny(run, "aeiou")
 }

@@ -104,6 +104,7 @@ var units = func() map[string]unit {
 	add("a", "1", "ampere", "amp")
 	add("k", "1", "kelvin")
 	add("mol", "1", "mol", "mole")
+	add("unit", "1", "unit")
 	add("m/s", "44704/100000", "mph")
 	add("m/s", "1000/3600", "kph")
 	add("m^3", "1/1000", "l", "liter", "litre")
