@@ -234,16 +234,22 @@ func (c *comparer) sameItems(a, b []*node, anyOrder bool) bool {
 
 func (c *comparer) sameQuantity(a, b *node) bool {
 	x, y := a.args[0], b.args[0]
-	if a.unit.factor == nil || b.unit.factor == nil {
-		return c.same(x, y)
-	}
-	if !maps.Equal(a.unit.dimensions, b.unit.dimensions) {
+	if !maps.Equal(a.unit.dimensions, b.unit.dimensions) || !slices.EqualFunc(a.unit.counted, b.unit.counted, sameWord) {
 		return false
 	}
 	if a.unit.factor.Cmp(b.unit.factor) == 0 {
 		return c.same(x, y)
 	}
 	return c.same(&node{kind: kindMul, args: []*node{x, number(a.unit.factor)}}, &node{kind: kindMul, args: []*node{y, number(b.unit.factor)}})
+}
+
+// sameWord tells whether two words are the same, or one is the plural of the other.
+func sameWord(a, b countedWord) bool {
+	short, long := a.name, b.name
+	if len(short) > len(long) {
+		short, long = long, short
+	}
+	return a.power == b.power && (short == long || len(short) > 2 && (long == short+"s" || long == short+"es"))
 }
 
 // infinite is the sign of an infinity, 0 for anything else.

@@ -43,7 +43,7 @@ func (p parser) side() (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m != nil && m.factor == nil && !counts(n) { // the letters before a word may be words too: New York, n is even
+	if m != nil && len(m.counted) > 0 && !counts(n) { // the letters before a word may be words too: New York, n is even
 		return nil, errParse
 	}
 	if currency != nil {

@@ -9,7 +9,8 @@
 //     differ by less than 2⁻⁷⁰⁰ of their size. With variables, they are compared where both are real.
 //   - Equations are the same up to a constant factor, inequalities up to a positive one; an inequality in one variable is its
 //     interval. Lists and sets have no order, tuples and intervals have.
-//   - 50% is 50 and 0.5; 90° is 90 and π/2. A unit that only one side has is ignored, of two units sizes are converted.
+//   - 50% is 50 and 0.5; 90° is 90 and π/2. A unit that only one side has is ignored, of two units sizes are converted, and two
+//     words for what is counted must be the same.
 //   - What is no mathematics is compared as text, without regard to case.
 //
 // Everything is bounded: length, depth, digits, exponents and steps. What is beyond, such as 9^9^9^9, equals only the same text.

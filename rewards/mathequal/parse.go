@@ -39,10 +39,17 @@ type node struct {
 	unit        *measure
 }
 
-// measure is a unit as a product of basic ones.
+// measure is a unit as a product of basic ones, and of words that are no known unit.
 type measure struct {
-	factor     *big.Rat // nil: the words are not known
+	factor     *big.Rat
 	dimensions map[string]int
+	counted    []countedWord
+}
+
+// countedWord is what a value counts, such as apples, in lower case.
+type countedWord struct {
+	name  string
+	power int
 }
 
 var errParse = errors.New("not mathematics")

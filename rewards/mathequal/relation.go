@@ -216,11 +216,11 @@ func (p parser) unitPower(power int) (int, error) {
 	return power, nil
 }
 
-// times multiplies a measure by a power of a unit; a word that is none makes it unknown.
+// times multiplies a measure by a power of a word.
 func (m *measure) times(word string, power int) {
 	b := basicUnit(word)
-	if b == nil || m.factor == nil {
-		m.factor = nil
+	if b == nil {
+		m.counted = append(m.counted, countedWord{word, power})
 		return
 	}
 	for range max(power, -power) {
@@ -251,5 +251,5 @@ func basicUnit(word string) *measure {
 	if d == nil {
 		d = map[string]int{u.dimension: 1}
 	}
-	return &measure{u.factor, d}
+	return &measure{factor: u.factor, dimensions: d}
 }
