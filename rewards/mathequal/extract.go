@@ -29,7 +29,7 @@ func Boxed(text string) (string, bool) {
 }
 
 var (
-	phrase     = regexp.MustCompile(`(?i)(?:final answer|the answer|answer)\s*(?:is|:|=)+\s*:?\s*`)
+	phrase     = regexp.MustCompile(`(?i)answer[\s*_]*(?:is|:|=)+[\s*_]*:?[\s*_]*`)
 	lastNumber = regexp.MustCompile(`[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?%?`)
 	display    = regexp.MustCompile(`(?s)\$\$(.+?)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)|\$([^$]+?)\$`)
 )
@@ -42,8 +42,11 @@ func Extract(text string) string {
 		return inner
 	}
 	if at := phrase.FindAllStringIndex(text, -1); len(at) > 0 {
-		line, _, _ := strings.Cut(strings.TrimSpace(text[at[len(at)-1][1]:]), "\n")
-		return sentence(line)
+		answer := sentence(text[at[len(at)-1][1]:])
+		if bare := strings.TrimRight(answer, "*_ ."); strings.ContainsAny(answer[len(bare):], "*_") { // the end of bold text
+			return bare
+		}
+		return answer
 	}
 	if len(text) <= maxLength && !strings.Contains(text, "\n") && readable(text) {
 		return text
@@ -68,18 +71,39 @@ func Extract(text string) string {
 	return text
 }
 
-// sentence cuts a line at the end of its first sentence: a point before a space, outside of mathematics.
-func sentence(line string) string {
-	math := 0
-	for i := 0; i < len(line); i++ {
+// sentence is the beginning of a text up to the end of its line, or of a sentence in it: a point before a space. Formulas are
+// passed over.
+func sentence(text string) string {
+	for i := 0; i < len(text); i++ {
+		if n := leadingFormula(text[i:]); n > 0 {
+			i += n - 1
+			continue
+		}
 		switch {
-		case line[i] == '$' && (i == 0 || line[i-1] != '\\'):
-			math ^= 1
-		case math == 0 && line[i] == '.' && i+1 < len(line) && line[i+1] == ' ':
-			return line[:i]
+		case text[i] == '\\':
+			i++
+		case text[i] == '\n' || text[i] == '.' && i+1 < len(text) && text[i+1] == ' ':
+			return text[:i]
 		}
 	}
-	return line
+	return text
+}
+
+// leadingFormula is the length of the formula at the start of a text, with its marks; 0: there is none. One within $ is within a line.
+func leadingFormula(text string) int {
+	for _, w := range [][2]string{{"$$", "$$"}, {`\[`, `\]`}, {`\(`, `\)`}, {"$", "$"}} {
+		inner, ok := strings.CutPrefix(text, w[0])
+		if !ok {
+			continue
+		}
+		if w[0] == "$" {
+			inner, _, _ = strings.Cut(inner, "\n")
+		}
+		if end := strings.Index(inner, w[1]); end >= 0 {
+			return len(w[0]) + end + len(w[1])
+		}
+	}
+	return 0
 }
 
 // readable tells whether a text is mathematics, or a few words.

@@ -269,6 +269,7 @@ func (l *lexer) escaped(at int) error {
 		l.op("|")
 	case ',', ';', ':', '!', ' ', '\n':
 		l.space = true
+	case '(', ')', '[', ']': // marks of mathematics within the answer
 	default:
 		return errLex
 	}

@@ -68,6 +68,22 @@ func TestExtract(t *testing.T) {
 		"I think 3, but then 4.\nThe final answer is $\\frac{1}{2}$.": `$\frac{1}{2}$.`,
 		"The answer is 12. I hope it is correct.":                     "12",
 		"Final answer: x = 3.5":                                       "x = 3.5",
+		"The final answer is:\n\n$$\n42\n$$":                          "$$\n42\n$$",
+		"The answer is\n\\[\n\\frac{1}{2}\n\\]\nbecause x = 3. So.":   "\\[\n\\frac{1}{2}\n\\]",
+		"The answer is \\(\nx = 1.5\n\\). It is odd.":                 "\\(\nx = 1.5\n\\)",
+		"The answer is \\(x=1\\) or \\(x=2\\).":                       `\(x=1\) or \(x=2\).`,
+		"The answer is $$1. 2$$":                                      "$$1. 2$$",
+		"The answer is $5. I hope it is correct.":                     "$5",
+		"The answer is $5\nand not $6":                                "$5",
+		"The answer is \\$5. Not \\$6.":                               `\$5`,
+		"**Answer:** 42":                                              "42",
+		"**Final Answer:**\n\n42\nQED":                                "42",
+		"**Answer**: x + 1":                                           "x + 1",
+		"__Answer__: x + 1":                                           "x + 1",
+		"**Answer: 42**":                                              "42",
+		"**The final answer is 42.**":                                 "42",
+		"The answer is **x + 1**.":                                    "x + 1",
+		"The answer is *even*":                                        "even",
 		"936":                                                         "936",
 		`\frac{1}{2}`:                                                 `\frac{1}{2}`,
 		"Paris":                                                       "Paris",
@@ -78,6 +94,21 @@ func TestExtract(t *testing.T) {
 	} {
 		require.Equal(t, want, Extract(text), text)
 	}
+}
+
+// TestExtractedIsRead holds layouts of final answers against the answer that stands in them.
+func TestExtractedIsRead(t *testing.T) {
+	for _, layout := range []string{
+		"The final answer is:\n\n$$\n%s\n$$", "The answer is\n\\[\n%s\n\\]", "**Answer:** %s", "**Final Answer:** \\(%s\\)", "**Answer: %s**",
+		"The answer is **%s**.", "**The final answer is $%s$.**", "Answer: \\(%s\\) apples", "The answer is \\[%s.\\]\nQED",
+	} {
+		for _, answer := range []string{"42", `\frac{1}{2}`} {
+			text := strings.ReplaceAll(layout, "%s", answer)
+			require.True(t, Equal(answer, Extract(text), Options{}), text)
+			require.False(t, Equal("43", Extract(text), Options{}), text)
+		}
+	}
+	require.True(t, Equal("1, 2", Extract(`The answer is \(x=1\) or \(x=2\).`), Options{}))
 }
 
 // bombs would take for ever, or all memory, if they were computed.
