@@ -62,7 +62,7 @@ func (c *cursor) startsFactor() bool {
 		before := c.toks[c.pos-1]
 		return before.kind != tokNumber
 	case tokOp:
-		return c.isOp("(", "[", "{", "frac", "sqrt", "binom", "lfloor", "lceil")
+		return t.text == "lvert" || beginsFactor(t)
 	}
 	return false
 }

@@ -236,10 +236,17 @@ func (l *lexer) command() error {
 		return nil
 	}
 	if ignored[name] {
-		if name == "left" || name == "right" {
-			l.pos += len(l.in[l.pos:]) - len(strings.TrimPrefix(strings.TrimLeft(l.in[l.pos:], " "), "."))
-		}
 		l.space = true
+		if name == "left" || name == "right" {
+			rest := strings.TrimLeft(l.in[l.pos:], " ")
+			after, bar := strings.CutPrefix(rest, "|")
+			if bar {
+				l.op(name[:1] + "vert")
+			} else {
+				after = strings.TrimPrefix(rest, ".")
+			}
+			l.pos = len(l.in) - len(after)
+		}
 		return nil
 	}
 	if to, ok := commands[name]; ok {

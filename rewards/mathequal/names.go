@@ -30,7 +30,7 @@ var commands = map[string]name{
 	"lt": {tokOp, "<"}, "gt": {tokOp, ">"}, "ne": {tokOp, "!="}, "neq": {tokOp, "!="}, "approx": {tokOp, "approx"}, "simeq": {tokOp, "approx"},
 	"in": {tokOp, "in"}, "cup": {tokOp, "cup"}, "infty": {tokSymbol, "infty"}, "pi": {tokSymbol, "pi"}, "circ": {tokOp, "degree"}, "degree": {tokOp, "degree"},
 	"emptyset": {tokOp, "emptyset"}, "varnothing": {tokOp, "emptyset"}, "lbrace": {tokOp, `\{`}, "rbrace": {tokOp, `\}`},
-	"lvert": {tokOp, "|"}, "rvert": {tokOp, "|"}, "vert": {tokOp, "|"}, "mid": {tokOp, "|"},
+	"lvert": {tokOp, "lvert"}, "rvert": {tokOp, "rvert"}, "vert": {tokOp, "|"}, "mid": {tokOp, "|"},
 	"lfloor": {tokOp, "lfloor"}, "rfloor": {tokOp, "rfloor"}, "lceil": {tokOp, "lceil"}, "rceil": {tokOp, "rceil"},
 	"land": {tokOp, ","}, "wedge": {tokOp, ","}, "lor": {tokOp, ","}, "vee": {tokOp, ","}, "euro": {tokWord, "€"}, "pound": {tokWord, "£"},
 	"sin": {tokFunc, "sin"}, "cos": {tokFunc, "cos"}, "tan": {tokFunc, "tan"}, "cot": {tokFunc, "cot"}, "sec": {tokFunc, "sec"}, "csc": {tokFunc, "csc"},

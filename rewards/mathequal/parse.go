@@ -58,6 +58,9 @@ var errParse = errors.New("not mathematics")
 type parser struct{ tokens *cursor }
 
 func parse(toks []token) (*node, error) {
+	if err := directBars(toks); err != nil {
+		return nil, err
+	}
 	p := parser{&cursor{toks: toks}}
 	items, err := p.items("")
 	if err != nil || !p.tokens.done() || len(items) == 0 {

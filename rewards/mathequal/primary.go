@@ -44,8 +44,8 @@ func (p parser) primary() (*node, error) {
 		return p.setOf()
 	case "emptyset":
 		return &node{kind: kindSet}, nil
-	case "|":
-		return p.enclosed("abs", "|")
+	case "lvert":
+		return p.enclosed("abs", "rvert")
 	case "lfloor":
 		return p.enclosed("floor", "rfloor")
 	case "lceil":
@@ -205,11 +205,14 @@ func (p parser) functionArgument() (*node, error) {
 		return n, err
 	}
 	n, err := p.power()
-	for err == nil && p.tokens.startsFactor() && p.tokens.peek().kind != tokFunc && !p.tokens.isOp("(", "[") {
+	for err == nil && p.tokens.startsFactor() && p.tokens.peek().kind != tokFunc && !p.tokens.isOp("(", "[", "lvert") {
 		var m *node
 		if m, err = p.power(); err == nil {
 			n = &node{kind: kindMul, args: []*node{n, m}}
 		}
+	}
+	if p.tokens.isOp("lvert") { // sin 2|x| is sin(2|x|) to some, and |x| sin 2 to others
+		return nil, errParse
 	}
 	return n, err
 }
