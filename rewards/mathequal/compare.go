@@ -38,7 +38,7 @@ func (c *comparer) same(a, b *node) bool {
 	}
 	switch {
 	case a.kind == kindText || b.kind == kindText:
-		return a.kind == b.kind && a.name == b.name
+		return a.kind == b.kind && (a.name == b.name || a.dense != "" && a.dense == b.dense)
 	case a.kind == kindRelation || b.kind == kindRelation:
 		return c.sameRelation(a, b)
 	case b.kind == kindNamed:

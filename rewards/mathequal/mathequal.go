@@ -72,7 +72,7 @@ func readings(s string) []*node {
 		}
 	}
 	if len(out) == 0 {
-		out = append(out, &node{kind: kindText, name: words(s)})
+		out = append(out, &node{kind: kindText, name: words(s), dense: dense(s)})
 	}
 	return out
 }
@@ -108,6 +108,38 @@ func words(s string) string {
 // plain is what two texts must have in common to be the same without any reading.
 func plain(s string) string {
 	return strings.Join(strings.Fields(s), " ")
+}
+
+// dense is a text that is no mathematics without case and without white space that says nothing: 3 : 4 is 3:4, to day is not today.
+func dense(s string) string {
+	fields := strings.Fields(strings.ToLower(s))
+	var b strings.Builder
+	for i, f := range fields {
+		if i > 0 && separate(fields[i-1], f) {
+			b.WriteByte(' ')
+		}
+		b.WriteString(f)
+	}
+	return b.String()
+}
+
+// separate tells whether white space between two texts is all that keeps them from being read as something else.
+func separate(left, right string) bool {
+	p, q := left[len(left)-1], right[0]
+	word := func(c byte) bool { return isLetter(c) || isDigit(c) || c >= 0x80 }
+	switch {
+	case word(p) && word(q):
+		return true
+	case p == '\\', p == '!', p == '*' && q == '*': // n! = 2 is not n != 2
+		return true
+	case strings.IndexByte(".,", p) >= 0 || strings.IndexByte(".,", q) >= 0: // 1, 000
+		return isDigit(p) || isDigit(q)
+	case q == '-' || q == '+': // 2e - 5 is not 2e-5
+		return p == 'e'
+	case p == '-' || p == '+':
+		return len(left) > 1 && left[len(left)-2] == 'e'
+	}
+	return false
 }
 
 // clean removes what carries no meaning around an answer and writes signs that have several forms in one.

@@ -34,6 +34,7 @@ type node struct {
 	kind        nodeKind
 	value       *big.Rat
 	name        string
+	dense       string // of a whole answer that is text: what it is without white space
 	args        []*node
 	open, close string
 	unit        *measure
