@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"maps"
 	"math/big"
-	"math/rand/v2"
 	"slices"
 )
 
@@ -265,14 +264,13 @@ func infinite(n *node) int {
 
 // proportional tells whether f is a constant, and where asked positive, multiple of g.
 func (c *comparer) proportional(f, g *node, positive bool) bool {
-	variables := c.variables(f, g)
-	random := rand.New(rand.NewPCG(c.seed[0], c.seed[1]))
+	points := c.sampler(c.variables(f, g))
 	var ratio *big.Float
 	var exact *big.Rat
 	agreed := 0
 	both := rational(f) && rational(g)
-	for try := 0; try < tries && agreed < needed && c.fuel > 0; try++ {
-		at := randomPoint(random, variables, try)
+	for c.more(points, agreed) {
+		at := points.next()
 		if both {
 			x, errX := c.exact(f, at)
 			y, errY := c.exact(g, at)
@@ -324,22 +322,4 @@ func (c *comparer) variables(a, b *node) []string {
 // mentions tells whether a symbol stands in an expression.
 func mentions(n *node, name string) bool {
 	return n.kind == kindSymbol && n.name == name || slices.ContainsFunc(n.args, func(a *node) bool { return mentions(a, name) })
-}
-
-// randomPoint draws fractions up to 10, up to 1000 and up to 1, and whole numbers, for what only those have a value for.
-func randomPoint(random *rand.Rand, variables []string, try int) point {
-	const grain = 65537
-	at := point{}
-	for k, name := range variables {
-		most := []int64{10, 1000, 10, 1}[try%4] * grain
-		v := big.NewRat(random.Int64N(most)+1, grain)
-		if try>>(k%3)&1 == 1 { // every variable takes both signs
-			v.Neg(v)
-		}
-		if try%6 == 5 {
-			v = big.NewRat(random.Int64N(15)+1, 1)
-		}
-		at[name] = v
-	}
-	return at
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +110,23 @@ func TestExtractedIsRead(t *testing.T) {
 		}
 	}
 	require.True(t, Equal("1, 2", Extract(`The answer is \(x=1\) or \(x=2\).`), Options{}))
+}
+
+// TestSigns shows that what differs for some signs or sizes of its variables alone is different.
+func TestSigns(t *testing.T) {
+	for n := range 200 {
+		for _, different := range []string{"|x-%d| ;; %d-x", "|x-%d| ;; x-%d", "|y-%d|+x ;; %d-y+x", "|a+b+c+d-%d| ;; a+b+c+d-%d", `|\frac{x}{y}|+%d ;; \frac{x}{y}+%d`} {
+			a, b, _ := strings.Cut(strings.ReplaceAll(different, "%d", strconv.Itoa(n)), " ;; ")
+			require.False(t, Equal(a, b, Options{}), "%s ;; %s", a, b)
+		}
+		for _, equal := range []string{"|x-%d| ;; |%d-x|", `\sqrt{(x-%d)^2} ;; |x-%d|`, "ab|cd|+%d ;; |dc|ab+%d"} {
+			a, b, _ := strings.Cut(strings.ReplaceAll(equal, "%d", strconv.Itoa(n)), " ;; ")
+			require.True(t, Equal(a, b, Options{}), "%s ;; %s", a, b)
+		}
+	}
+	for _, pair := range [][2]string{{"bc|ad|", `ab\cdot cd`}, {`|be|ac\cdot d`, `ab\cdot cd\cdot e`}, {"bc|ad|", `bc\cdot|a|d`}} {
+		require.False(t, Equal(pair[0], pair[1], Options{}), pair)
+	}
 }
 
 // bombs would take for ever, or all memory, if they were computed.

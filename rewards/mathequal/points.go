@@ -4,12 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"math/big"
-	"math/rand/v2"
-)
-
-const (
-	needed = 5  // points at which both have a value and agree
-	tries  = 24 // points
 )
 
 // sameValue compares two expressions: at one point if they have no variables, else at several.
@@ -24,9 +18,9 @@ func (c *comparer) sameValue(a, b *node) bool {
 	}
 	for _, complexToo := range []bool{mentions(a, "i") || mentions(b, "i"), true} {
 		agreed := 0
-		random := rand.New(rand.NewPCG(c.seed[0], c.seed[1]))
-		for try := 0; try < tries && agreed < needed && c.fuel > 0; try++ {
-			same, err := c.agree(a, b, randomPoint(random, variables, try), complexToo)
+		points := c.sampler(variables)
+		for c.more(points, agreed) {
+			same, err := c.agree(a, b, points.next(), complexToo)
 			if errors.Is(err, errNoValue) {
 				return false
 			}
