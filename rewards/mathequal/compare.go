@@ -264,7 +264,7 @@ func infinite(n *node) int {
 
 // proportional tells whether f is a constant, and where asked positive, multiple of g.
 func (c *comparer) proportional(f, g *node, positive bool) bool {
-	points := c.sampler(c.variables(f, g))
+	points := c.sampler(f, g)
 	var ratio *big.Float
 	var exact *big.Rat
 	agreed := 0
@@ -297,26 +297,6 @@ func (c *comparer) proportional(f, g *node, positive bool) bool {
 		agreed++
 	}
 	return agreed >= needed
-}
-
-// variables are the names of the variables of two expressions, sorted.
-func (c *comparer) variables(a, b *node) []string {
-	names := map[string]bool{}
-	var walk func(n *node)
-	walk = func(n *node) {
-		if c.spend(1); c.fuel < 0 {
-			return
-		}
-		if n.kind == kindSymbol && !constants[n.name] {
-			names[n.name] = true
-		}
-		for _, x := range n.args {
-			walk(x)
-		}
-	}
-	walk(a)
-	walk(b)
-	return slices.Sorted(maps.Keys(names))
 }
 
 // mentions tells whether a symbol stands in an expression.

@@ -72,6 +72,9 @@ func (c *comparer) exact(n *node, at point) (*big.Rat, error) {
 		}
 		args[i] = v
 	}
+	if n.kind == kindFunc && n.name == "binom" && len(at) > 0 && args[0].Cmp(args[1]) < 0 {
+		return nil, errUndefined // it is zero, and any product with it agrees with any other
+	}
 	v, err := c.apply(n, args)
 	if err != nil {
 		return nil, err

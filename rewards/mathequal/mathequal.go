@@ -5,7 +5,7 @@
 //     exactly: as fractions, and with variables at random fractions. Two different ones of degree d agree by chance at one point
 //     with a probability of d/65,537 at most (Schwartz and Zippel), and twelve points must agree, five where half of the steps are
 //     spent. The points derive from the two texts: the verdict is always the same, and nobody who writes an answer can aim at
-//     them.
+//     them. Variables in factorials, binomials and indices of roots are whole numbers there.
 //   - Expressions with roots, π, e, logarithms or trigonometric functions are computed with 1,024 bits and are the same when they
 //     differ by less than 2⁻⁷⁰⁰ of their size. With variables, they are compared where both are real.
 //   - Equations are the same up to a constant factor, inequalities up to a positive one; an inequality in one variable is its

@@ -11,14 +11,13 @@ func (c *comparer) sameValue(a, b *node) bool {
 	if x, y := infinite(a), infinite(b); x != 0 || y != 0 {
 		return x == y
 	}
-	variables := c.variables(a, b)
-	if len(variables) == 0 {
+	if len(c.sampler(a, b).variables) == 0 {
 		same, err := c.agree(a, b, nil, true)
 		return err == nil && same
 	}
 	for _, complexToo := range []bool{mentions(a, "i") || mentions(b, "i"), true} {
 		agreed := 0
-		points := c.sampler(variables)
+		points := c.sampler(a, b)
 		for c.more(points, agreed) {
 			same, err := c.agree(a, b, points.next(), complexToo)
 			if errors.Is(err, errNoValue) {

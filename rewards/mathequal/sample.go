@@ -1,8 +1,10 @@
 package mathequal
 
 import (
+	"maps"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 )
 
 const (
@@ -11,34 +13,54 @@ const (
 	tries  = 24 // points
 )
 
-// sampler draws the points at which expressions are compared.
+// sampler draws the points at which two expressions are compared.
 type sampler struct {
 	random    *rand.Rand
-	variables []string
+	variables []string        // sorted
+	whole     map[string]bool // those of factorials, binomials and indices of roots, which have values at whole numbers alone
 	drawn     int
 }
 
-func (c *comparer) sampler(variables []string) *sampler {
-	return &sampler{random: rand.New(rand.NewPCG(c.seed[0], c.seed[1])), variables: variables}
+func (c *comparer) sampler(a, b *node) *sampler {
+	s := &sampler{random: rand.New(rand.NewPCG(c.seed[0], c.seed[1])), whole: map[string]bool{}}
+	names := map[string]bool{}
+	var walk func(n *node, whole bool)
+	walk = func(n *node, whole bool) {
+		if c.spend(1); c.fuel < 0 {
+			return
+		}
+		if n.kind == kindSymbol && !constants[n.name] {
+			names[n.name] = true
+			s.whole[n.name] = s.whole[n.name] || whole
+		}
+		for i, x := range n.args {
+			walk(x, whole || n.kind == kindFunc && (n.name == "factorial" || n.name == "binom" || n.name == "root" && i == 1))
+		}
+	}
+	walk(a, false)
+	walk(b, false)
+	s.variables = slices.Sorted(maps.Keys(names))
+	return s
 }
 
-// next draws fractions of several sizes, and of both signs in each size.
+// next draws fractions of several sizes, and of both signs in each size, or positive whole numbers.
 func (s *sampler) next() point {
 	const grain = 65537
-	sizes := []int64{10, 1000, 10, 1, 100_000}
-	most := sizes[s.drawn%len(sizes)] * grain
+	sizes := []struct{ fraction, whole int64 }{{10, 15}, {1000, 50}, {10, 15}, {1, 6}, {100_000, 150}}
+	most := sizes[s.drawn%len(sizes)]
 	at := point{}
 	for k, name := range s.variables {
-		v := big.NewRat(s.random.Int64N(most)+1, grain)
+		if s.whole[name] {
+			at[name] = big.NewRat(s.random.Int64N(most.whole)+1, 1)
+			continue
+		}
+		v := big.NewRat(s.random.Int64N(most.fraction*grain)+1, grain)
 		negative := s.random.IntN(2) == 1
 		if k < 3 { // eight points have all signs that three variables can have
 			negative = s.drawn>>k&1 == 1
 		}
 		if negative {
 			v.Neg(v)
-		}
-		if s.drawn%6 == 5 { // for what only whole numbers have a value for
-			v = big.NewRat(s.random.Int64N(15)+1, 1)
 		}
 		at[name] = v
 	}
