@@ -7,7 +7,8 @@
 //     spent. The points derive from the two texts: the verdict is always the same, and nobody who writes an answer can aim at
 //     them. Variables in factorials, binomials and indices of roots are whole numbers there.
 //   - Expressions with roots, π, e, logarithms or trigonometric functions are computed with 1,024 bits and are the same when they
-//     differ by less than 2⁻⁷⁰⁰ of their size. With variables, they are compared where both are real.
+//     differ by less than 2⁻⁷⁰⁰ of their size. With variables, they are compared where both are real, and where
+//     too few of 150 points are such, at the others too.
 //   - Equations are the same up to a constant factor, inequalities up to a positive one; an inequality in one variable is its
 //     interval. Lists and sets have no order, tuples and intervals have.
 //   - 50% is 50 and 0.5; 90° is 90 and π/2. A unit that only one side has is ignored, of two units sizes are converted, and two

@@ -129,6 +129,31 @@ func TestSigns(t *testing.T) {
 	}
 }
 
+// TestNarrowDomains shows that the verdict on functions that have values at few places is no matter of chance.
+func TestNarrowDomains(t *testing.T) {
+	for n := 2; n < 42; n++ {
+		for pair, want := range map[string]bool{
+			`%d\sqrt{1-x^2} ;; %d\sqrt{(1-x)(1+x)}`:                    true,
+			`%d\sqrt{1-x^2-y^2} ;; \sqrt{1-y^2-x^2}\cdot %d`:           true,
+			`%d\arcsin x ;; \arcsin x\cdot %d`:                         true,
+			`%d\arcsin 2x ;; \arcsin(2x)\cdot %d`:                      true,
+			`\arcsin(%dx) ;; \frac{\pi}{2}-\arccos(%dx)`:               true,
+			`%d\arcsin(x-5) ;; \arcsin(x-5)\cdot %d`:                   true,
+			`%d+\arcsin x+\arccos y ;; \arccos y+\arcsin x+%d`:         true,
+			`%d+\arcsin\sqrt{x} ;; \arcsin\sqrt{x}+%d`:                 true,
+			`%d\binom{n}{k}\binom{k}{m} ;; \binom{k}{m}\binom{n}{k}%d`: true,
+			`%d+|x|\arcsin x ;; x\arcsin x+%d`:                         false,
+			`%d-|x|\arcsin x ;; x\arcsin x+%d`:                         false,
+			`%d+|x|\arcsin 3x ;; x\arcsin 3x+%d`:                       false,
+			`%d+|xy|\arcsin x\arcsin y ;; xy\arcsin x\arcsin y+%d`:     false,
+			`%d+|x|\sqrt{1-x^2} ;; x\sqrt{1-x^2}+%d`:                   false,
+		} {
+			a, b, _ := strings.Cut(strings.ReplaceAll(pair, "%d", strconv.Itoa(n)), " ;; ")
+			require.Equal(t, want, Equal(a, b, Options{}), "%s ;; %s", a, b)
+		}
+	}
+}
+
 // bombs would take for ever, or all memory, if they were computed.
 var bombs = []string{
 	"9^9^9^9", "9^{9^{9^{9}}}", "10^{10^{10}}", "2^{2^{2^{2^{2^{2}}}}}", "((((10^99)^99)^99)^99)^99", "1e999999999", "(10^{400})!", "9999999!",

@@ -11,59 +11,55 @@ func (c *comparer) sameValue(a, b *node) bool {
 	if x, y := infinite(a), infinite(b); x != 0 || y != 0 {
 		return x == y
 	}
-	if len(c.sampler(a, b).variables) == 0 {
-		same, err := c.agree(a, b, nil, true)
+	points := c.sampler(a, b)
+	if len(points.variables) == 0 {
+		same, _, err := c.agree(a, b, nil)
 		return err == nil && same
 	}
-	for _, complexToo := range []bool{mentions(a, "i") || mentions(b, "i"), true} {
-		agreed := 0
-		points := c.sampler(a, b)
-		for c.more(points, agreed) {
-			same, err := c.agree(a, b, points.next(), complexToo)
-			if errors.Is(err, errNoValue) {
-				return false
-			}
-			if err != nil {
-				continue
-			}
-			if !same {
-				return false
-			}
+	complexToo := mentions(a, "i") || mentions(b, "i")
+	agreed, beyond, apart := 0, 0, false // points where both are real; others; whether they differ at one of the others
+	for c.more(points, agreed) && !(points.drawn == round && agreed == 0 && beyond >= needed) {
+		same, isReal, err := c.agree(a, b, points.next())
+		switch {
+		case errors.Is(err, errNoValue):
+			return false
+		case err != nil:
+		case !isReal && !complexToo:
+			beyond++
+			apart = apart || !same
+		case !same:
+			return false
+		default:
 			agreed++
 		}
-		if agreed > 0 {
-			return agreed >= needed
-		}
 	}
-	return false
+	return agreed >= needed || !apart && agreed+beyond >= needed
 }
 
-// agree compares two expressions at a point. An error says that they cannot be compared there.
-func (c *comparer) agree(a, b *node, at point, complexToo bool) (bool, error) {
+// agree compares two expressions at a point, and tells whether both are real there. An error says that they cannot be compared.
+func (c *comparer) agree(a, b *node, at point) (same, isReal bool, err error) {
 	if rational(a) && rational(b) {
 		x, errX := c.exact(a, at)
 		y, errY := c.exact(b, at)
 		switch {
 		case errors.Is(errX, errInexact) || errors.Is(errY, errInexact): // a power with a broken exponent
 		case errX != nil || errY != nil:
-			return false, cmp.Or(errX, errY)
+			return false, true, cmp.Or(errX, errY)
 		default:
-			return x.Cmp(y) == 0 || at == nil && c.tolerated(new(big.Float).SetRat(x), new(big.Float).SetRat(y)), nil
+			return x.Cmp(y) == 0 || at == nil && c.tolerated(new(big.Float).SetRat(x), new(big.Float).SetRat(y)), true, nil
 		}
 	}
 	x, err := c.compute(a, at)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	y, err := c.compute(b, at)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
-	if !complexToo && !(x.isReal() && y.isReal()) {
-		return false, errUndefined
-	}
-	same := near(x.re, y.re) && near(x.imaginary(), y.imaginary())
-	return same || at == nil && x.isReal() && y.isReal() && c.tolerated(x.re, y.re), nil
+	isReal = x.isReal() && y.isReal()
+	same = near(x.re, y.re) && near(x.imaginary(), y.imaginary())
+	return same || at == nil && isReal && c.tolerated(x.re, y.re), isReal, nil
 }
 
 // near tells whether two numbers agree but for rounding.

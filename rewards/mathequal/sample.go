@@ -8,9 +8,19 @@ import (
 )
 
 const (
-	needed = 5  // points at which both have a value and agree
-	wanted = 12 // such points, where the steps suffice: an absolute value may show its other side at few
-	tries  = 24 // points
+	needed = 5   // points at which both have a value and agree
+	wanted = 12  // such points, where the steps suffice: an absolute value may show its other side at few
+	round  = 25  // points of the sizes that most expressions have values at
+	tries  = 150 // points
+)
+
+// size bounds what is drawn: fractions up to most/over and whole numbers up to whole. over is odd, as all denominators are: (-8)^x is
+// real there.
+type size struct{ most, over, whole int64 }
+
+var (
+	sizes      = []size{{10, 1, 15}, {1000, 1, 50}, {10, 1, 15}, {1, 1, 6}, {100_000, 1, 150}}
+	smallSizes = []size{{1, 1, 15}, {10, 1, 50}, {1, 11, 15}, {1, 1, 6}, {1, 101, 50}} // after the first round, for arcsin 20x
 )
 
 // sampler draws the points at which two expressions are compared.
@@ -18,6 +28,7 @@ type sampler struct {
 	random    *rand.Rand
 	variables []string        // sorted
 	whole     map[string]bool // those of factorials, binomials and indices of roots, which have values at whole numbers alone
+	numbers   []*big.Rat      // whole ones in the expressions, sorted
 	drawn     int
 }
 
@@ -28,6 +39,9 @@ func (c *comparer) sampler(a, b *node) *sampler {
 	walk = func(n *node, whole bool) {
 		if c.spend(1); c.fuel < 0 {
 			return
+		}
+		if n.kind == kindNumber && n.value.IsInt() && n.value.Num().BitLen() < 20 {
+			s.numbers = append(s.numbers, n.value)
 		}
 		if n.kind == kindSymbol && !constants[n.name] {
 			names[n.name] = true
@@ -40,21 +54,30 @@ func (c *comparer) sampler(a, b *node) *sampler {
 	walk(a, false)
 	walk(b, false)
 	s.variables = slices.Sorted(maps.Keys(names))
+	slices.SortFunc(s.numbers, (*big.Rat).Cmp) // the same in either order of the expressions
 	return s
 }
 
 // next draws fractions of several sizes, and of both signs in each size, or positive whole numbers.
 func (s *sampler) next() point {
 	const grain = 65537
-	sizes := []struct{ fraction, whole int64 }{{10, 15}, {1000, 50}, {10, 15}, {1, 6}, {100_000, 150}}
-	most := sizes[s.drawn%len(sizes)]
+	now := sizes[s.drawn%len(sizes)]
+	if s.drawn >= round {
+		now = smallSizes[s.drawn%len(smallSizes)]
+	}
 	at := point{}
 	for k, name := range s.variables {
 		if s.whole[name] {
-			at[name] = big.NewRat(s.random.Int64N(most.whole)+1, 1)
+			at[name] = big.NewRat(s.random.Int64N(now.whole)+1, 1)
 			continue
 		}
-		v := big.NewRat(s.random.Int64N(most.fraction*grain)+1, grain)
+		v := big.NewRat(s.random.Int64N(now.most*grain)+1, now.over*grain)
+		if s.drawn >= round && len(s.numbers) > 0 && s.random.IntN(2) == 1 { // for arcsin(x-5)
+			if s.random.IntN(2) == 1 {
+				v.Neg(v)
+			}
+			v.Add(v, s.numbers[s.random.IntN(len(s.numbers))])
+		}
 		negative := s.random.IntN(2) == 1
 		if k < 3 { // eight points have all signs that three variables can have
 			negative = s.drawn>>k&1 == 1

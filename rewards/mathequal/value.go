@@ -170,7 +170,7 @@ func hyperbolic(name string, z complexNumber) (complexNumber, error) {
 // inverse are the inverse functions of real numbers.
 func inverse(name string, z complexNumber) (complexNumber, error) {
 	if !z.isReal() {
-		return z, errNoValue
+		return z, errUndefined
 	}
 	if name == "arctan" {
 		return realNumber(atan(z.re)), nil
