@@ -13,11 +13,14 @@ func arithmetic(vm *machine, op string, a, b any) (any, error) {
 		return integers(vm, op, a, b)
 	}
 	if !floatA && !floatB {
-		y := asBig(b)
+		x, y := asBig(a), asBig(b)
 		if y.Sign() == 0 {
 			return nil, raise("ZeroDivisionError", "division by zero")
 		}
-		f, _ := new(big.Rat).SetFrac(asBig(a), y).Float64()
+		if err := vm.multiply(16*x.BitLen(), y.BitLen()); err != nil { // what the greatest common divisor takes
+			return nil, err
+		}
+		f, _ := new(big.Rat).SetFrac(x, y).Float64()
 		if math.IsInf(f, 0) {
 			return nil, raise("OverflowError", "integer division result too large for a float")
 		}
@@ -117,6 +120,12 @@ func integers(vm *machine, op string, a, b any) (any, error) {
 		return normInt(out.Add(m, n)), nil
 	case "-":
 		return normInt(out.Sub(m, n)), nil
+	case "*", "//", "%":
+		if err := vm.multiply(m.BitLen(), n.BitLen()); err != nil {
+			return nil, err
+		}
+	}
+	switch op {
 	case "*":
 		return normInt(out.Mul(m, n)), nil
 	case "//", "%":
@@ -148,7 +157,8 @@ func integers(vm *machine, op string, a, b any) (any, error) {
 		if !n.IsInt64() || n.Int64() > 1<<20 {
 			return nil, raise("Limit", "the power is too large")
 		}
-		if err := vm.chargeTimes(m.BitLen()/8+1, int(n.Int64())); err != nil {
+		half := m.BitLen() * int(n.Int64()) / 2 // its last product is a square of these
+		if err := vm.multiply(half, half); err != nil {
 			return nil, err
 		}
 	}

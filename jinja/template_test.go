@@ -135,6 +135,29 @@ func TestRenderingIsBounded(t *testing.T) {
 	}
 }
 
+func TestArithmeticIsBounded(t *testing.T) {
+	for name, source := range map[string]string{
+		"a long text": "{{ 'ab' * 99999999999 }}",
+		"a long list": "{{ ([0] * 99999999999) | length }}",
+		"squares":     "{% set ns = namespace(n=3) %}{% for i in range(60) %}{% set ns.n = ns.n * ns.n %}{% endfor %}",
+		"products":    "{% set n = 7 ** 100000 %}{% for i in range(100000) %}{% set m = n * n %}{% endfor %}",
+		"quotients":   "{% set n = 7 ** 100000 %}{% set m = 11 ** 40000 %}{% for i in range(100000) %}{% set q = n // m %}{% endfor %}",
+		"remainders":  "{% set n = 7 ** 100000 %}{% set m = 11 ** 40000 %}{% for i in range(100000) %}{% set q = n % m %}{% endfor %}",
+		"fractions":   "{% set n = 7 ** 100000 %}{% set m = 11 ** 81000 %}{% for i in range(100000) %}{% set q = n / m %}{% endfor %}",
+		"a power":     "{% set n = 10 ** 4000 %}{% set m = n ** 9000 %}",
+		"powers":      "{% for i in range(100000) %}{% set n = 7 ** 200000 %}{% endfor %}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			_, err := render(t, source, jinja.Input{})
+			var failed *jinja.RenderError
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, "Limit", failed.Kind)
+			require.Less(t, time.Since(start), 10*time.Second)
+		})
+	}
+}
+
 func TestMessagesReachTheTemplateAsTheirJSON(t *testing.T) {
 	messages := []trajectory.Message{
 		trajectory.Text("system", "s <&> \u2028"),

@@ -46,9 +46,14 @@ func (vm *machine) scan(v any) error {
 	return nil
 }
 
+// multiply counts the work of a product or a quotient of two integers: each word of one meets each of the other.
+func (vm *machine) multiply(bitsA, bitsB int) error {
+	return vm.chargeTimes(bitsA/64+1, bitsB/512+1)
+}
+
 func (vm *machine) chargeTimes(n, times int) error {
 	if n > 0 && times > maxBytes/n {
-		return vm.charge(maxBytes)
+		return vm.charge(maxBytes + 1)
 	}
 	return vm.charge(n * max(times, 0))
 }
