@@ -119,7 +119,7 @@ func (r *Renderer) endOf(p Reply) (closing, error) {
 	}
 	if rest, ok := strings.CutPrefix(full, before); ok {
 		if after, ok := afterContent(rest, p.Completion, ""); ok {
-			if end, ok := endOfTurn(r.enc, after); ok {
+			if end, ok := endOfTurn(r.enc, after, r.stopIDs); ok {
 				return end, nil
 			}
 			return closing{}, nil

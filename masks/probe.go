@@ -18,8 +18,8 @@ const (
 	probeTool   = `{"type": "function", "function": {"name": "probe", "description": "probe", "parameters": {"type": "object", "properties": {}}}}`
 )
 
-// findStops renders an assistant's turn before a user's, before a tool's and at the end, and reads the special token that
-// follows the content.
+// findStops renders an assistant's turn before a user's, before a tool's and at the end, and reads the token that ends it behind
+// the content.
 func (r *Renderer) findStops() error {
 	turn := []trajectory.Message{trajectory.Text("user", probeUser), trajectory.Text("assistant", probeAnswer)}
 	full, err := r.render(append(turn, trajectory.Text("user", probeUser)), nil, true)
@@ -28,6 +28,14 @@ func (r *Renderer) findStops() error {
 	}
 	if !strings.Contains(full, probeAnswer) {
 		return fmt.Errorf("masks: the chat template does not write the assistant's content")
+	}
+	own := slices.Clone(r.options.StopIDs) // the model's
+	if eos := r.tmpl.Options().EOSToken; eos != "" {
+		id, ok := r.enc.ID(eos)
+		if !ok {
+			return fmt.Errorf("masks: the eos token %q is not in the tokenizer's vocabulary", eos)
+		}
+		own = slices.Insert(own, 0, id)
 	}
 	add := func(id int32) {
 		if !slices.Contains(r.stopIDs, id) {
@@ -43,21 +51,14 @@ func (r *Renderer) findStops() error {
 		if !found {
 			continue
 		}
-		if end, ok := endOfTurn(r.enc, after); ok {
+		if end, ok := endOfTurn(r.enc, after, own); ok {
 			add(end.id)
 			if next != nil && !slices.Contains(r.closings, end) {
 				r.closings = append(r.closings, end)
 			}
 		}
 	}
-	if eos := r.tmpl.Options().EOSToken; eos != "" {
-		id, ok := r.enc.ID(eos)
-		if !ok {
-			return fmt.Errorf("masks: the eos token %q is not in the tokenizer's vocabulary", eos)
-		}
-		add(id)
-	}
-	for _, id := range r.options.StopIDs {
+	for _, id := range own {
 		add(id)
 	}
 	if len(r.stopIDs) == 0 {
@@ -66,11 +67,11 @@ func (r *Renderer) findStops() error {
 	return nil
 }
 
-// endOfTurn finds the special token that text begins with, white space aside, and the text up to its end.
-func endOfTurn(enc Encoder, text string) (closing, bool) {
+// endOfTurn finds the token that text begins with, white space aside, and the text up to its end: a special token, or one of stops.
+func endOfTurn(enc Encoder, text string, stops []int32) (closing, bool) {
 	ids := enc.Encode(text)
 	for i, id := range ids {
-		if enc.Decode(ids[i:i+1], true) != "" {
+		if enc.Decode(ids[i:i+1], true) != "" && !slices.Contains(stops, id) {
 			continue
 		}
 		token := enc.Decode(ids[i:i+1], false)

@@ -48,6 +48,41 @@ func TestAForeignStopTokenLeavesTheClosingToTheObservation(t *testing.T) {
 	}
 }
 
+// An end of turn that the model's files do not call special closes a turn all the same.
+func TestAnEndOfTurnThatIsNotSpecial(t *testing.T) {
+	plain := chatml
+	plain.special, plain.other = 1, 1 // of <|im_start|> and <|im_end|>
+	source := jinjatest.Template(t, "HuggingFaceTB-SmolLM2-135M-Instruct")
+	messages := []trajectory.Message{twoTurns[0], twoTurns[1], trajectory.Text("assistant", "It is 6"), trajectory.Text("user", "Thanks"), trajectory.Text("assistant", "Bye")}
+	for name, c := range map[string]struct {
+		eos  string
+		stop []int32
+	}{
+		"eos_token":    {"<|im_end|>", nil},
+		"eos_token_id": {"", []int32{eot}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			type outcome struct {
+				observation []int32
+				samples     []*trajectory.Sample
+			}
+			var got []outcome
+			for _, enc := range []words{chatml, plain} {
+				r, err := masks.NewRenderer(enc, compile(t, source, jinja.Options{EOSToken: c.eos}), masks.Options{StopIDs: c.stop})
+				require.NoError(t, err)
+				require.Equal(t, []int32{eot}, r.StopIDs())
+				ids, err := r.Observation(masks.Reply{History: twoTurns, Completion: "It is 6", Sampled: []int32{12, eot}, Results: messages[3:4]})
+				require.NoError(t, err)
+				samples, err := r.Samples(masks.Recorded{Messages: messages, Learned: marked(5, 2, 4)})
+				require.NoError(t, err)
+				got = append(got, outcome{ids, samples})
+			}
+			require.Equal(t, []int32{nl, bos, 5, nl, 15, eot, nl, bos, 6, nl}, got[0].observation)
+			require.Equal(t, got[0], got[1])
+		})
+	}
+}
+
 // GLM closes a turn with the next role's own mark: the other role's mark, though a stop token too, does not close it.
 func TestAClosingOfAnotherRole(t *testing.T) {
 	tmpl := compile(t, "{% for m in messages %}{{ {'user': '<|user|>', 'assistant': '', 'tool': '<|observation|>'}[m.role] }}{{ m.content }}{% endfor %}", jinja.Options{})
