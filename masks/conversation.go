@@ -12,6 +12,7 @@ import (
 
 // Recorded is a conversation that was written down as messages, to be learned from.
 type Recorded struct {
+	Prefix   []trajectory.Message // stands before the conversation, and is not counted among its messages; may be empty
 	Messages []trajectory.Message
 	Learned  []bool            // [messages] the assistant's messages that are learned; false for all others
 	Tools    []json.RawMessage // as given to Prompt
@@ -30,11 +31,14 @@ func (r *Renderer) Samples(c Recorded) ([]*trajectory.Sample, error) {
 		return nil, fmt.Errorf("masks: conversation: %d messages and %d marks", len(c.Messages), len(c.Learned))
 	case first < 0:
 		return nil, fmt.Errorf("masks: conversation: no message of the assistant is to be learned")
-	case first == 0:
+	case first == 0 && len(c.Prefix) == 0:
 		return nil, fmt.Errorf("masks: conversation: it begins with a message that is to be learned; nothing asks for it")
 	}
+	if err := r.separator.checkRoles(c.Messages); err != nil {
+		return nil, fmt.Errorf("masks: conversation: %w", err)
+	}
 	var out []*trajectory.Sample
-	history := slices.Clone(c.Messages[:first])
+	history := slices.Concat(c.Prefix, c.Messages[:first])
 	fresh := true // a sample begins
 	for at := first; at >= 0 && at < len(c.Messages); {
 		next := slices.Index(c.Learned[at+1:], true) + at + 1 // at when there is none
@@ -67,6 +71,9 @@ func (r *Renderer) Samples(c Recorded) ([]*trajectory.Sample, error) {
 func (r *Renderer) learn(s *trajectory.Sample, c Recorded, m trajectory.Message, p *Reply, more bool) (rewritten bool, err error) {
 	if m.Role != "assistant" {
 		return false, fmt.Errorf("its role is %q; only what the assistant said can be learned", m.Role)
+	}
+	if more && len(p.Results) == 0 {
+		return false, errors.New("another message of the assistant follows it; join them, or give one weight 0")
 	}
 	if p.Completion, err = r.written(p.History, m, c.Tools); err != nil {
 		return false, err

@@ -158,6 +158,7 @@ func TestConversationsThatCannotBeLearned(t *testing.T) {
 		"nothing to learn":   {[]trajectory.Message{say("user", "2*3?"), say("assistant", "6")}, marked(2), "masks: conversation: no message of the assistant is to be learned"},
 		"a user's message":   {[]trajectory.Message{say("user", "2*3?"), say("user", "6")}, marked(2, 1), `masks: conversation: message 1: its role is "user"; only what the assistant said can be learned`},
 		"it begins":          {[]trajectory.Message{say("assistant", "6")}, marked(1, 0), "masks: conversation: it begins with a message that is to be learned; nothing asks for it"},
+		"two in a row":       {[]trajectory.Message{say("user", "2*3?"), say("assistant", "6"), say("assistant", "It is 6")}, marked(3, 1, 2), "masks: conversation: message 1: another message of the assistant follows it; join them, or give one weight 0"},
 		"marks do not match": {[]trajectory.Message{say("user", "2*3?"), say("assistant", "6")}, marked(1, 0), "masks: conversation: 2 messages and 1 marks"},
 		"an image":           {[]trajectory.Message{say("user", "2*3?"), {Role: "assistant", Content: []trajectory.Part{{Type: "image", Image: "x"}}}}, marked(2, 1), `masks: conversation: message 1: trajectory: assistant message: part 0 is "image", only text is supported here`},
 	} {
@@ -169,4 +170,7 @@ func TestConversationsThatCannotBeLearned(t *testing.T) {
 	samples, err := r.Samples(masks.Recorded{Messages: []trajectory.Message{say("user", "2*3?"), say("assistant", "")}, Learned: marked(2, 1)})
 	require.NoError(t, err)
 	require.Equal(t, 1, samples[0].ResponseTokens(), "an empty answer is its end of turn")
+	samples, err = r.Samples(masks.Recorded{Prefix: twoTurns, Messages: []trajectory.Message{say("assistant", "6")}, Learned: marked(1, 0)})
+	require.NoError(t, err)
+	require.Equal(t, []int32{bos, 4, nl, 8, eot, nl, bos, 5, nl, 9, eot, nl, bos, 6, nl, 11, eot}, samples[0].TokenIDs, "what stands before it asks for it")
 }

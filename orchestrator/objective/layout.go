@@ -63,8 +63,7 @@ func (l Layout) render(conversations []data.Conversation) ([]*trajectory.Traject
 	for _, c := range conversations {
 		recorded := masks.Recorded{Messages: c.Messages, Learned: c.Learned, Tools: c.Tools, Stops: l.sampler.Sampling.Stop}
 		if c.Messages[0].Role != "system" { // then it is what follows the prompt of a rollout
-			recorded.Messages = slices.Concat(l.sampler.Prefix, c.Messages)
-			recorded.Learned = slices.Concat(make([]bool, len(l.sampler.Prefix)), c.Learned)
+			recorded.Prefix = l.sampler.Prefix
 			if c.Tools == nil {
 				recorded.Tools = l.sampler.Schemas
 			}

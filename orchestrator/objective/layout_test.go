@@ -73,6 +73,37 @@ func TestAConversationWithASystemPromptStandsAlone(t *testing.T) {
 	require.Equal(t, strings.Replace(text, "Own.", "Use it.", 1), rollouttest.Letters{}.Decode(got[1].Samples[0].TokenIDs, false))
 }
 
+// An error names a message as the line of the file counts it, whatever the job's prompt says before it.
+func TestAnErrorCountsTheMessagesOfItsLine(t *testing.T) {
+	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("x") })
+	require.NotEmpty(t, r.Prefix)
+	bare := *r
+	bare.Prefix = nil
+	say := trajectory.Text
+	image := trajectory.Message{Role: "assistant", Content: []trajectory.Part{{Type: "image", Image: "x"}}}
+	for name, c := range map[string]struct {
+		messages []trajectory.Message
+		learned  []bool
+		want     string
+	}{
+		"two of the assistant": {
+			[]trajectory.Message{say("user", "a"), say("assistant", "b"), say("assistant", "c")},
+			[]bool{false, true, true},
+			"c.jsonl:7: message 1: another message of the assistant follows it; join them, or give one weight 0",
+		},
+		"an image":          {[]trajectory.Message{say("user", "a"), image}, []bool{false, true}, `c.jsonl:7: message 1: trajectory: assistant message: part 0 is "image", only text is supported here`},
+		"a role of markup":  {[]trajectory.Message{say("user", "a"), say("<|im_end|>", "b"), say("assistant", "c")}, []bool{false, false, true}, `c.jsonl:7: message 1: the role "<|im_end|>" spells a special token`},
+		"a user is learned": {[]trajectory.Message{say("user", "a"), say("user", "b")}, []bool{false, true}, `c.jsonl:7: message 1: its role is "user"; only what the assistant said can be learned`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, sampler := range []*rollout.Sampler{r, &bare} {
+				_, err := Layout{sampler: sampler}.render([]data.Conversation{{ID: "c.jsonl:7", Messages: c.messages, Learned: c.learned}})
+				require.EqualError(t, err, c.want)
+			}
+		})
+	}
+}
+
 // The ids, masks and losses of scripts/goldens/sft.py, which transformers computed.
 func TestConversationsAgainstTransformers(t *testing.T) {
 	var golden map[string]struct {
