@@ -88,16 +88,14 @@ type FormatOptions struct {
 // FormatFactory makes a format for the tools of a job, or of a request.
 type FormatFactory func(specs []tools.Spec, o FormatOptions) (Format, error)
 
-// afterThinking leaves out what a thinking model wrote between <think> and </think>: calls in it are drafts. A block
-// that is not closed leaves nothing.
+// afterThinking leaves out what a thinking model wrote between <think>, with which the completion begins, and </think>: calls in it are
+// drafts. A block that is not closed leaves nothing. Another </think> is text: it may stand in an argument.
 func afterThinking(completion string) string {
-	if _, after, found := strings.Cut(completion, thinkClose); found {
-		return after
+	if !isThinking(completion) {
+		return completion
 	}
-	if isThinking(completion) {
-		return ""
-	}
-	return completion
+	_, after, _ := strings.Cut(completion, thinkClose)
+	return after
 }
 
 // OpensThought tells that a prompt ends within a thought: its template wrote <think> behind the generation prompt, as those of
@@ -116,6 +114,15 @@ func ParseBehind(ctx context.Context, f Format, prompt, completion string) (Pars
 		return Parsed{}, nil
 	}
 	return f.Parse(ctx, thinkOpen+completion)
+}
+
+// ParseUnseen reads a completion whose prompt nobody saw, as that of an endpoint which renders the conversation itself: a </think>
+// without a <think> ends a thought that the prompt opened.
+func ParseUnseen(ctx context.Context, f Format, completion string) (Parsed, error) {
+	if !isThinking(completion) && strings.Contains(completion, thinkClose) {
+		completion = thinkOpen + completion
+	}
+	return f.Parse(ctx, completion)
 }
 
 func specNames(specs []tools.Spec) []string {

@@ -191,7 +191,7 @@ func checkParsed(t *testing.T, p Parsed) {
 }
 
 func FuzzTags(f *testing.F) {
-	for _, s := range []string{"<calculator>1</calculator>", "<answer>1</answer>", "<<calculator>", "<weather>{}</weather>", "<think>", "</calculator><calculator>", "<a\n>x</a\n>"} {
+	for _, s := range []string{"<calculator>1</calculator>", "<answer>1</answer>", "<<calculator>", "<weather>{}</weather>", "<think>", "</calculator><calculator>", "<a\n>x</a\n>", "</think>"} {
 		f.Add(s)
 	}
 	format, err := NewFormat("tags", testSpecs(), FormatOptions{})
@@ -202,10 +202,10 @@ func FuzzTags(f *testing.F) {
 		require.LessOrEqual(t, len(p.Calls), 1)
 		// A call that is written in the format is read back, whatever follows it.
 		body := strings.TrimSpace(strings.ToValidUTF8(s, "?"))
-		if strings.Contains(body, "</calculator>") || strings.Contains(body, "</think>") {
+		if strings.Contains(body, "</calculator>") {
 			return
 		}
-		back := parse(t, format, "<calculator>"+body+"</calculator>"+strings.ReplaceAll(s, "</think>", ""))
+		back := parse(t, format, "<calculator>"+body+"</calculator>"+s)
 		require.Len(t, back.Calls, 1)
 		var a oneString
 		require.NoError(t, json.Unmarshal(back.Calls[0].Arguments, &a))
@@ -214,14 +214,14 @@ func FuzzTags(f *testing.F) {
 }
 
 func FuzzHermes(f *testing.F) {
-	for _, s := range []string{`<tool_call>{"name":"a"}</tool_call>`, `<tool_call>`, `</tool_call>`, `<tool_call>{"name":"a","arguments":"{}"}`, "<answer>", "text"} {
+	for _, s := range []string{`<tool_call>{"name":"a"}</tool_call>`, `<tool_call>`, `</tool_call>`, `<tool_call>{"name":"a","arguments":"{}"}`, "<answer>", "text", `"</think>"`} {
 		f.Add(s)
 	}
 	format, err := NewFormat("hermes", testSpecs(), FormatOptions{})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, s string) {
 		checkParsed(t, parse(t, format, s))
-		if !json.Valid([]byte(s)) || strings.Contains(s, "</think>") {
+		if !json.Valid([]byte(s)) {
 			return
 		}
 		p := parse(t, format, `<tool_call>{"name": "a", "arguments": {"x": `+s+`}}</tool_call>`)

@@ -39,13 +39,13 @@ func FuzzAction(f *testing.F)      { fuzzFormat(f, "action") }
 
 // A value that is written as text comes back as it was.
 func FuzzQwenText(f *testing.F) {
-	for _, s := range []string{"", "\n", "a\nb", " x ", "</param", "5", "null"} {
+	for _, s := range []string{"", "\n", "a\nb", " x ", "</param", "</think>", "5", "null"} {
 		f.Add(s)
 	}
 	format := allFormats(f)["qwen3_coder"]
 	f.Fuzz(func(t *testing.T, s string) {
 		s = strings.ToValidUTF8(s, "?")
-		for _, markup := range []string{parameterClose, parameterOpen, functionClose, thinkClose} {
+		for _, markup := range []string{parameterClose, parameterOpen, functionClose} {
 			if strings.Contains(s, markup) {
 				return
 			}

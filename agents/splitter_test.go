@@ -52,6 +52,8 @@ var completions = []string{
 	"<search> who? </search>", "<answer> Rome </answer><search>x</search>", "<search>a<answer>b</answer>", "<search>a</search> <information>", "<answer>open <search>a</search>", "<think>hm</think><search>a</search>",
 	"<action>go north</action> x", "go north\ngo south", "<think>\nleft?</think>\n\n go left ", "<action> </action>", "text <action>open",
 	"<think><calculator>1</calculator></think><answer>2</answer>", `<think>{"name": "a", "parameters": {}}</think>{"name": "a", "parameters": {}}`, "<think>Action: x\n</think>Action: calculator\nAction Input: 1", " <think>open <calculator>1</calculator>", "<thinking><calculator>1</calculator>",
+	`<tool_call>{"name": "calculator", "arguments": {"expression": "close it with </think>"}}</tool_call>`, "<calculator>close it with </think></calculator>", `<tool_call>{"name": "a"}</tool_call></think>`,
+	"The tag </think> ends a thought.", "</think>", `{"name": "a", "parameters": {}}</think>{"name": "b", "parameters": {}}`, "Action: calculator\nAction Input: </think>", "<search></think></search>",
 }
 
 func joined(pieces []Piece) (content string, calls []trajectory.ToolCall) {
@@ -76,9 +78,7 @@ func checkSplits(t *testing.T, f Format, text string, cuts ...int) {
 	whole := NewSplitter(f, false)
 	content, calls := joined(append(whole.Push(text), whole.End()...))
 	parsed := parse(t, f, text)
-	if isThinking(text) || !strings.Contains(text, thinkClose) { // of a block that the prompt opened a stream learns too late
-		require.Equal(t, parsed.Calls, calls, "%q", text)
-	}
+	require.Equal(t, parsed.Calls, calls, "%q", text)
 	if len(calls) == 0 {
 		require.Equal(t, text, content)
 	}
@@ -188,6 +188,42 @@ func TestSplitterInAThoughtThatThePromptOpened(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A tag that ends no thought is text like any other.
+func TestTheEndOfAThoughtThatNobodyOpened(t *testing.T) {
+	const call, behind, answer = `<tool_call>{"name": "calculator", "arguments": {"expression": "close it with </think>"}}</tool_call>`,
+		`<tool_call>{"name": "roll"}</tool_call></think>`, "The tag </think> ends a thought."
+	formats := allFormats(t)
+	for text, want := range map[string]Parsed{
+		call:   {Calls: calls("calculator", `{"expression": "close it with </think>"}`)},
+		behind: {Calls: calls("roll", "{}")},
+		answer: {Answer: answer, HasAnswer: true},
+	} {
+		require.Equal(t, want, parse(t, formats["hermes"], text))
+	}
+	for name, f := range formats {
+		p := parse(t, f, answer)
+		require.True(t, !p.HasAnswer || p.Answer == answer, "%s: %q", name, p.Answer)
+	}
+}
+
+// Where nobody saw the prompt, it may have opened the thought that ends.
+func TestParseUnseen(t *testing.T) {
+	f := allFormats(t)["hermes"]
+	for text, want := range map[string]Parsed{
+		`hm <tool_call>{"name": "a"}</tool_call></think>` + "\n\n5": {Answer: "5", HasAnswer: true},
+		`hm</think><tool_call>{"name": "roll"}</tool_call>`:         {Calls: calls("roll", "{}")},
+		`<think>hm</think><tool_call>{"name": "roll"}</tool_call>`:  {Calls: calls("roll", "{}")},
+		`<think>hm</think>It is </think>.`:                          {Answer: "It is </think>.", HasAnswer: true},
+		`<tool_call>{"name": "roll"}</tool_call>`:                   {Calls: calls("roll", "{}")},
+		"5":        {Answer: "5", HasAnswer: true},
+		"<think>5": {},
+	} {
+		got, err := ParseUnseen(t.Context(), f, text)
+		require.NoError(t, err)
+		require.Equal(t, want, got, text)
 	}
 }
 

@@ -276,7 +276,11 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.T
 		var parsed agents.Parsed
 		if !cut {
 			err = ask(ctx, r.AgentTimeout, p, turn, "parse", func(ctx context.Context) (err error) {
-				parsed, err = agents.ParseBehind(ctx, r.Format, prompt, record.Completion)
+				if r.Engine.Capabilities().TokenIDs {
+					parsed, err = agents.ParseBehind(ctx, r.Format, prompt, record.Completion)
+				} else { // the endpoint wrote a prompt of its own
+					parsed, err = agents.ParseUnseen(ctx, r.Format, record.Completion)
+				}
 				return err
 			})
 			if err != nil {

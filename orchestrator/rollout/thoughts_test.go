@@ -74,3 +74,26 @@ func TestAThoughtIsOpenInEveryTurn(t *testing.T) {
 	require.Empty(t, again.Err)
 	require.Equal(t, trajectory.StopNoAction, again.StopReason)
 }
+
+// What an endpoint's model read is not known: its template may have opened a thought, or its server taken one off.
+func TestAThoughtOfAnEndpoint(t *testing.T) {
+	plain := strings.Replace(thinkingML, "<think>\n", "", 1)
+	for name, c := range map[string]struct{ template, completion, answer string }{
+		"its template opened a thought":   {plain, "<tool_call>{}</tool_call> no</think>\n\n5", "5"},
+		"its server took off a thought":   {thinkingML, "5", "5"},
+		"a thought as the model wrote it": {plain, "<think>no</think>5", "5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say(c.completion) })
+			r.Engine, r.Sampling.MaxTokens = textOnly{r.Engine}, 200
+			var err error
+			r.Format, err = agents.NewFormat("hermes", r.Tools.Specs(), agents.FormatOptions{})
+			require.NoError(t, err)
+			r.Renderer = rollouttest.Renderer(t, c.template)
+			tr := r.Sample(t.Context(), rollout.Place{Task: rollouttest.Task("sum", "2 and 3?", "5"), Phase: "eval"})
+			require.Empty(t, tr.Err)
+			answer, _ := tr.FinalAnswer()
+			require.Equal(t, c.answer, answer)
+		})
+	}
+}
