@@ -22,8 +22,9 @@ type Recorded struct {
 // Samples lays a recorded conversation out as a rollout of it would have: the messages before the first learned one are
 // the prompt, a learned message is tokenized alone and on the response mask together with the end-of-turn token that ends
 // it, and what stands between two of them is the Observation. The sampling logprobs and policy versions of recorded tokens
-// are 0. A message with tool calls or reasoning is the text that the template writes for it. Where the template rewrites the
-// history a new sample begins.
+// are 0. A message with tool calls or reasoning is the text that the template writes for it. Behind a prompt that opened
+// a thought a message ends the thought, with nothing more in it where the message has none. Where the template rewrites the history a
+// new sample begins.
 func (r *Renderer) Samples(c Recorded) ([]*trajectory.Sample, error) {
 	first := slices.Index(c.Learned, true)
 	switch {
@@ -39,71 +40,72 @@ func (r *Renderer) Samples(c Recorded) ([]*trajectory.Sample, error) {
 	}
 	var out []*trajectory.Sample
 	history := slices.Concat(c.Prefix, c.Messages[:first])
-	fresh := true // a sample begins
+	prompt := "" // the text of history; "": a sample begins
 	for at := first; at >= 0 && at < len(c.Messages); {
 		next := slices.Index(c.Learned[at+1:], true) + at + 1 // at when there is none
-		if fresh {
-			ids, _, err := r.Prompt(history, c.Tools, true)
+		if prompt == "" {
+			ids, text, err := r.Prompt(history, c.Tools, true)
 			if err != nil {
 				return nil, err
 			}
+			prompt = text
 			out = append(out, &trajectory.Sample{})
 			out[len(out)-1].AppendObservation(ids)
 		}
-		p := Reply{History: history, Tools: c.Tools, Results: c.Messages[at+1:]}
+		p := Reply{History: history, Tools: c.Tools, Results: c.Messages[at+1:], Prompt: prompt}
 		if next > at {
 			p.Results = c.Messages[at+1 : next]
 		}
-		rewritten, err := r.learn(out[len(out)-1], c, c.Messages[at], &p, next > at)
-		if err != nil {
+		var err error
+		if prompt, err = r.learn(out[len(out)-1], c, c.Messages[at], &p, next > at); err != nil {
 			return nil, fmt.Errorf("masks: conversation: message %d: %w", at, err)
 		}
 		if next <= at {
 			break
 		}
-		history, fresh, at = p.Messages(), rewritten, next
+		history, at = p.Messages(), next
 	}
 	return out, nil
 }
 
-// learn appends a learned message and, with more, what stands before the next one. It fills in p, and reports that the
-// template writes the history anew.
-func (r *Renderer) learn(s *trajectory.Sample, c Recorded, m trajectory.Message, p *Reply, more bool) (rewritten bool, err error) {
+// learn appends a learned message and, with more, what stands before the next one. It fills in p, and returns the text of the prompt
+// that the sample goes on with; "" where it does not: the template writes the history anew.
+func (r *Renderer) learn(s *trajectory.Sample, c Recorded, m trajectory.Message, p *Reply, more bool) (prompt string, err error) {
 	if m.Role != "assistant" {
-		return false, fmt.Errorf("its role is %q; only what the assistant said can be learned", m.Role)
+		return "", fmt.Errorf("its role is %q; only what the assistant said can be learned", m.Role)
 	}
 	if more && len(p.Results) == 0 {
-		return false, errors.New("another message of the assistant follows it; join them, or give one weight 0")
+		return "", errors.New("another message of the assistant follows it; join them, or give one weight 0")
 	}
-	if p.Completion, err = r.written(p.History, m, c.Tools); err != nil {
-		return false, err
+	if p.Completion, err = r.written(*p, m); err != nil {
+		return "", err
 	}
 	ids := r.enc.Encode(p.Completion)
 	cut := slices.ContainsFunc(c.Stops, func(stop string) bool { return stop != "" && strings.HasSuffix(p.Completion, stop) })
 	end, err := r.endOf(*p)
-	rewritten = errors.Is(err, ErrRewritten)
+	rewritten := errors.Is(err, ErrRewritten)
 	if err != nil && !rewritten {
-		return false, err
+		return "", err
 	}
 	if !cut && end.text != "" {
 		ids = append(ids, end.id)
 	}
 	p.Sampled = ids
 	if len(ids) == 0 {
-		return false, errors.New("it is empty, and the template writes no end of turn that could be learned instead")
+		return "", errors.New("it is empty, and the template writes no end of turn that could be learned instead")
 	}
 	if err := s.AppendResponse(ids, make([]float32, len(ids)), make([]int32, len(ids))); err != nil {
-		return false, err
+		return "", err
 	}
 	if !more || rewritten {
-		return rewritten, nil
+		return "", nil
 	}
-	between, err := r.Observation(*p)
+	between, prompt, err := r.Continue(*p)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	s.AppendObservation(between)
-	return false, nil
+	return prompt, nil
 }
 
 // endOf is the end of turn that the template writes behind a completion, before the messages that follow or at the end of
@@ -116,15 +118,11 @@ func (r *Renderer) endOf(p Reply) (closing, error) {
 		}
 		return end, err
 	}
-	before, err := r.render(p.History, p.Tools, true)
-	if err != nil {
-		return closing{}, err
-	}
 	full, err := r.render(p.Messages(), p.Tools, false)
 	if err != nil {
 		return closing{}, err
 	}
-	if rest, ok := strings.CutPrefix(full, before); ok {
+	if rest, ok := strings.CutPrefix(full, p.Prompt); ok {
 		if after, ok := afterContent(rest, p.Completion, ""); ok {
 			if end, ok := endOfTurn(r.enc, after, r.stopIDs); ok {
 				return end, nil
@@ -138,26 +136,46 @@ func (r *Renderer) endOf(p Reply) (closing, error) {
 	return closing{}, nil
 }
 
-// written is the text of a message as a model would have sampled it.
-func (r *Renderer) written(history []trajectory.Message, m trajectory.Message, tools []json.RawMessage) (string, error) {
+// written is the text of a message as a model would have sampled it behind the prompt of p. Where that opened a thought, the text goes
+// on with it or ends it.
+func (r *Renderer) written(p Reply, m trajectory.Message) (string, error) {
 	content, err := m.TextContent()
 	if err != nil {
 		return "", err
 	}
+	thought := openThought(p.Prompt)
 	if len(m.ToolCalls) == 0 && m.Reasoning == "" {
-		return content, nil
+		own, begins := strings.CutPrefix(strings.TrimLeftFunc(content, isSpace), thinkOpen)
+		switch {
+		case thought == "":
+			return content, nil
+		case begins:
+			return strings.TrimPrefix(own, strings.TrimPrefix(thought, thinkOpen)), nil
+		case strings.Contains(content, thinkClose):
+			return content, nil
+		}
 	}
-	before, err := r.render(history, tools, true)
+	text, err := r.writtenByTemplate(p, m)
+	switch {
+	case thought == "" || err == nil && strings.Contains(text, thinkClose):
+		return text, err
+	case len(m.ToolCalls) == 0:
+		return strings.TrimSpace(m.Reasoning) + endOfThought(p.Prompt) + content, nil
+	case err == nil:
+		return "", errors.New("the template writes its tool calls into the thought that the generation prompt opened; write them into the content")
+	}
+	return "", err
+}
+
+// writtenByTemplate is the text that the template writes for a message.
+func (r *Renderer) writtenByTemplate(p Reply, m trajectory.Message) (string, error) {
+	full, err := r.render(append(slices.Clone(p.History), m), p.Tools, false)
 	if err != nil {
 		return "", err
 	}
-	full, err := r.render(append(slices.Clone(history), m), tools, false)
-	if err != nil {
-		return "", err
-	}
-	text, ok := strings.CutPrefix(full, before)
+	text, ok := strings.CutPrefix(full, p.Prompt)
 	if !ok {
-		return "", fmt.Errorf("the template writes its tool calls or reasoning as %q, which does not follow the generation prompt; write them into the content", head(full[common(full, before):]))
+		return "", fmt.Errorf("the template writes its tool calls or reasoning as %q, which does not follow the generation prompt; write them into the content", head(full[common(full, p.Prompt):]))
 	}
 	for _, end := range r.closings {
 		at := strings.LastIndex(text, end.text)
@@ -175,4 +193,22 @@ func (r *Renderer) written(history []trajectory.Message, m trajectory.Message, t
 		return "", errors.New("the template does not write the reasoning; write it into the content")
 	}
 	return text, nil
+}
+
+// openThought is the end of a prompt that opens a thought: the tag and the white space behind it.
+func openThought(prompt string) string {
+	if strings.HasSuffix(strings.TrimRightFunc(prompt, isSpace), thinkOpen) {
+		return prompt[strings.LastIndex(prompt, thinkOpen):]
+	}
+	return ""
+}
+
+// endOfThought is what ends a thought that a prompt opened; "" where it opened none. The tags stand in lines of their own, or neither does.
+func endOfThought(prompt string) string {
+	thought := openThought(prompt)
+	if thought == "" {
+		return ""
+	}
+	space := strings.TrimPrefix(thought, thinkOpen)
+	return space + thinkClose + space + space
 }

@@ -2,6 +2,7 @@ package masks_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -120,6 +121,97 @@ func TestRecordedToolCallsAreWrittenByTheTemplate(t *testing.T) {
 
 	_, err = renderer("HuggingFaceTB-SmolLM2-135M-Instruct").Samples(c)
 	require.ErrorContains(t, err, "masks: conversation: message 1: the template does not write the call of add; write it into the content as the agent's format has it")
+}
+
+// learnedOf is the text of the learned tokens.
+func learnedOf(samples []*trajectory.Sample) string {
+	var ids []int32
+	for _, s := range samples {
+		for i, on := range s.ResponseMask {
+			if on {
+				ids = append(ids, s.TokenIDs[i])
+			}
+		}
+	}
+	return marks.Decode(ids, false)
+}
+
+// Behind a generation prompt that opens a thought a message is learned as the model would have sampled it: with the end of the thought.
+func TestAMessageEndsTheThoughtThatThePromptOpened(t *testing.T) {
+	say := trajectory.Text
+	reasoned := say("assistant", "2")
+	reasoned.Reasoning = "hm"
+	call := trajectory.Message{Role: "assistant", ToolCalls: []trajectory.ToolCall{{Name: "add", Arguments: json.RawMessage(`{"a": 1}`)}}}
+	const lines, qwen = "\n</think>\n\n", "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
+	for name, c := range map[string]struct {
+		end, close, reason string // of the thought that is empty, and of one that the message has
+		call               string // "": it is refused
+	}{
+		"Qwen3.5-4B":       {"<|im_end|>", lines, "hm" + lines, lines + qwen},
+		"StepFun3.5-Flash": {"<|im_end|>", "\n</think>\n", "hm\n</think>\n", "\n</think>\n" + qwen},
+		// Their templates write a message without a thought in another way than their generation prompts begin.
+		"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": {"<|im_end|>", lines, "hm\n</think>\n", ""},
+		"GLM-4.7-Flash":                       {"", "</think>", "hm</think>", ""},
+		// Theirs write no thoughts, whatever a message has.
+		"deepseek-ai-DeepSeek-R1-Distill-Llama-8B": {"", lines, "hm" + lines, ""},
+		"llama-cpp-deepseek-r1":                    {"", lines, "hm" + lines, ""},
+		"NVIDIA-Nemotron-Nano-v2":                  {"", lines, "hm" + lines, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := masks.NewRenderer(marks, compile(t, jinjatest.Template(t, name), jinja.Options{BOSToken: "<s>", EOSToken: "</s>"}), masks.Options{AssistantMarkup: true})
+			require.NoError(t, err)
+			_, prompt, err := r.Prompt([]trajectory.Message{say("user", "1+1?")}, nil, true)
+			require.NoError(t, err)
+			learned := func(m trajectory.Message) (string, error) {
+				samples, err := r.Samples(masks.Recorded{Messages: []trajectory.Message{say("user", "1+1?"), m}, Learned: marked(2, 1)})
+				if err != nil {
+					return "", err
+				}
+				return strings.TrimSuffix(strings.TrimSuffix(learnedOf(samples), c.end), "<|user|>"), nil
+			}
+			for _, m := range []struct {
+				message trajectory.Message
+				want    string
+			}{
+				{say("assistant", "2"), c.close + "2"},
+				{reasoned, c.reason + "2"},
+				{say("assistant", "hm</think>2"), "hm</think>2"},
+				{say("assistant", prompt[strings.LastIndex(prompt, "<think>"):]+"x\n</think>\n\n2"), "x\n</think>\n\n2"},
+				{say("assistant", " <think>x"), "x"},
+			} {
+				got, err := learned(m.message)
+				require.NoError(t, err)
+				require.Equal(t, m.want, got)
+			}
+			got, err := learned(call)
+			if c.call == "" {
+				require.ErrorContains(t, err, "which does not follow the generation prompt; write them into the content")
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.call, got)
+		})
+	}
+
+	const within = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ '<think>add' if m.tool_calls }}</s>{% endfor %}{% if add_generation_prompt %}assistant: <think>{% endif %}"
+	r, err := masks.NewRenderer(marks, compile(t, within, jinja.Options{EOSToken: "</s>"}), masks.Options{})
+	require.NoError(t, err)
+	_, err = r.Samples(masks.Recorded{Messages: []trajectory.Message{say("user", "1+1?"), call}, Learned: marked(2, 1)})
+	require.EqualError(t, err, "masks: conversation: message 1: the template writes its tool calls into the thought that the generation prompt opened; write them into the content")
+}
+
+// The turns of a conversation go on behind the ends of thoughts as behind what the messages say.
+func TestAConversationOfOpenThoughts(t *testing.T) {
+	r, err := masks.NewRenderer(marks, compile(t, jinjatest.Template(t, "Qwen3.5-4B"), jinja.Options{EOSToken: "<|im_end|>"}), masks.Options{AssistantMarkup: true})
+	require.NoError(t, err)
+	say := trajectory.Text
+	messages := []trajectory.Message{say("user", "1+1?"), say("assistant", "CALL"), say("tool", "2"), say("assistant", "two")}
+	samples, err := r.Samples(masks.Recorded{Messages: messages, Learned: marked(4, 1, 3)})
+	require.NoError(t, err)
+	require.Len(t, samples, 1)
+	require.Equal(t, "<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nCALL<|im_end|>\n<|im_start|>user\n<tool_response>\n2\n</tool_response><|im_end|>\n"+
+		"<|im_start|>assistant\n<think>\n\n</think>\n\ntwo<|im_end|>", marks.Decode(samples[0].TokenIDs, false))
+	require.Equal(t, "\n</think>\n\nCALL<|im_end|>\n</think>\n\ntwo<|im_end|>", learnedOf(samples))
 }
 
 // Qwen3 drops the thinking of earlier turns when a user speaks again: what was said under the old history is learned under

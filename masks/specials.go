@@ -155,8 +155,8 @@ func (s *separator) checkRoles(messages []trajectory.Message) error {
 	return nil
 }
 
-// thought are the tags of a thought. No role begins with them, and prompts name them to ask for thoughts.
-var thought = []string{"<think>", "</think>"}
+// The tags of a thought. No role begins with them, and prompts name them to ask for thoughts.
+const thinkOpen, thinkClose = "<think>", "</think>"
 
 // roleTokens are the texts of the tokens that are not special, but with which the template writes roles and their ends, as DeepSeek's
 // does with <｜User｜>, or that end a completion. Those with which an assistant writes thoughts and calls are not among them.
@@ -183,7 +183,7 @@ func roleTokens(enc Encoder, tmpl *jinja.Template, o Options) []string {
 		id, _ := enc.ID(text)
 		stops := slices.Contains(o.StopIDs, id) || text == tmpl.Options().EOSToken
 		writes := strings.Contains(roles, text) && strings.ContainsFunc(text, markup) // white space and words stand in every content
-		if (stops || writes) && !slices.Contains(thought, text) {
+		if (stops || writes) && text != thinkOpen && text != thinkClose {
 			out = append(out, text)
 		}
 	}
