@@ -77,11 +77,16 @@ output: run
 func TestDemonstrationsOfCalls(t *testing.T) {
 	needTorch(t)
 	const world = "version: 1\nname: x\nseed: 1\ndevice: cpu\nenvironment: {kind: voxel}\nrollout: {max_new_tokens: 512, max_tokens: 60000}\n" +
-		"model: {scratch: {num_kv_heads: 4, max_positions: 65536, alphabet: \"abcdefghijklmnopqrstuvwxyz_<>/{}[]:,\\\"0123456789 \\n\", chat_template: \"{% for m in messages %}{{ m.content }}{% endfor %}\"}}\n"
-	for format, call := range map[string]string{"tags": `^<(place|remove|done)>\{.*\}</(place|remove|done)>$`, "hermes": `^<tool_call>\n\{"name": "(place|remove|done)", "arguments": \{.*\}\}\n</tool_call>$`} {
-		t.Run(format, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "job.yaml")
-			text := world + "agent: {kind: tool_call, format: " + format + ", max_turns: 60}\n"
+		"model: {scratch: {num_kv_heads: 4, max_positions: 65536, alphabet: \"abcdefghijklmnopqrstuvwxyz_<>/{}[]:,\\\"0123456789 \\n\", chat_template: \"{% for m in messages %}{{ m.content }}{% endfor %}%PROMPT\"}}\n"
+	const tags = `^<(place|remove|done)>\{.*\}</(place|remove|done)>$`
+	for name, c := range map[string]struct{ format, prompt, call string }{
+		"tags":                       {"tags", "", tags},
+		"hermes":                     {"hermes", "", `^<tool_call>\n\{"name": "(place|remove|done)", "arguments": \{.*\}\}\n</tool_call>$`},
+		"the prompt opens a thought": {"tags", "{% if add_generation_prompt %}<think>{% endif %}", tags},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file, format, call := filepath.Join(t.TempDir(), "job.yaml"), c.format, c.call
+			text := strings.Replace(world, "%PROMPT", c.prompt, 1) + "agent: {kind: tool_call, format: " + format + ", max_turns: 60}\n"
 			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 			all, _ := demonstrated(t, file, 2)
 			for _, d := range all {

@@ -160,7 +160,7 @@ func (r *Renderer) written(p Reply, m trajectory.Message) (string, error) {
 	case thought == "" || err == nil && strings.Contains(text, thinkClose):
 		return text, err
 	case len(m.ToolCalls) == 0:
-		return strings.TrimSpace(m.Reasoning) + endOfThought(p.Prompt) + content, nil
+		return strings.TrimSpace(m.Reasoning) + EndOfThought(p.Prompt) + content, nil
 	case err == nil:
 		return "", errors.New("the template writes its tool calls into the thought that the generation prompt opened; write them into the content")
 	}
@@ -203,8 +203,8 @@ func openThought(prompt string) string {
 	return ""
 }
 
-// endOfThought is what ends a thought that a prompt opened; "" where it opened none. The tags stand in lines of their own, or neither does.
-func endOfThought(prompt string) string {
+// EndOfThought is what ends a thought that a prompt opened; "" where it opened none. The tags stand in lines of their own, or neither does.
+func EndOfThought(prompt string) string {
 	thought := openThought(prompt)
 	if thought == "" {
 		return ""

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -35,7 +37,7 @@ func (p *Player) Demonstrate(ctx context.Context, index int) (*Demonstration, *t
 		return nil, nil, p.Job.Fail("agent.format", "%s: demonstrations are written in the formats tags and hermes, and for agents of kind %s", p.Job.Agent.Format, agents.OneAction)
 	}
 	place := rollout.Place{Phase: "demonstrate", Group: index, Task: p.Tasks[index]}
-	solver := &solver{Engine: s.Engine, stage: s.World.Stage, trajectory: place.ID(), writer: writer, encode: p.session.Policy.Tokenizer.Encode, end: s.Sampling.StopIDs[0]}
+	solver := &solver{Engine: s.Engine, stage: s.World.Stage, trajectory: place.ID(), writer: writer, tokenizer: p.session.Policy.Tokenizer, end: s.Sampling.StopIDs[0]}
 	s.Engine = solver
 	t := s.Sample(ctx, place)
 	if solver.failed != nil {
@@ -45,7 +47,14 @@ func (p *Player) Demonstrate(ctx context.Context, index int) (*Demonstration, *t
 		return nil, t, errors.New(t.Err)
 	}
 	last := masks.Reply{History: solver.asked, Completion: t.Turns[len(t.Turns)-1].Completion}
-	return &Demonstration{last.Messages(), s.Schemas}, t, nil
+	messages := last.Messages()
+	for i, m := range messages { // who learns from them ends the thoughts of the prompts
+		text, err := m.TextContent()
+		if said, ended := strings.CutPrefix(text, solver.thought); err == nil && m.Role == "assistant" && ended && said != text {
+			messages[i] = trajectory.Text(m.Role, said)
+		}
+	}
+	return &Demonstration{messages, s.Schemas}, t, nil
 }
 
 // solver is an engine that answers with the actions of an environment's solver, one a turn.
@@ -54,8 +63,9 @@ type solver struct {
 	stage      *environments.Stage
 	trajectory string
 	writer     agents.Writer // of calls; nil: the solver's actions are texts
-	encode     func(text string) []int32
-	end        int32 // the stop token
+	tokenizer  *tokenizer.Tokenizer
+	end        int32  // the stop token
+	thought    string // ends the thought that the prompts open; "": they open none
 	actions    []environments.Action
 	begun      bool
 	asked      []trajectory.Message // of the newest turn
@@ -93,7 +103,8 @@ func (s *solver) Generate(ctx context.Context, r engines.Request) (c engines.Com
 		}
 	}
 	s.actions, s.asked = s.actions[1:], slices.Clone(r.Messages)
-	ids := append(s.encode(text), s.end)
+	s.thought = masks.EndOfThought(s.tokenizer.Decode(r.Prompt, false))
+	ids := append(s.tokenizer.Encode(s.thought+text), s.end)
 	return engines.Completion{TokenIDs: ids, Logprobs: make([]float32, len(ids)), Versions: make([]int32, len(ids)), FinishReason: trajectory.FinishStop}, nil
 }
 
