@@ -28,7 +28,10 @@ var changedRules = map[int]string{
 		"correction seq_mask compares the logprobs of one token where an estimator of turns reads samples that agents wrote in turn",
 	8: "gae takes the value behind a truncated trajectory at the end of the sample that holds its last token, also where agents wrote samples in turn; " +
 		"with rollout.cut: filter a greedy rollout that a token limit cut takes its group out; " +
-		"dynamic_sampling and control.shuffle_rewards pass over trajectories of which nothing is trained (frozen roles, discarded replies, auxiliary calls)",
+		"dynamic_sampling and control.shuffle_rewards pass over trajectories of which nothing is trained (frozen roles, discarded replies, auxiliary calls); " +
+		"a </think> that neither the completion nor its prompt opened is text, except behind an endpoint (engine openai), where a thought that the job's " +
+		"own template opens no longer counts as open; an end of turn that the tokenizer does not call special closes the turn, so that observations do not " +
+		"repeat it and sft learns it; sft learns a message behind the end of the thought that the generation prompt opened",
 }
 
 // RulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.
