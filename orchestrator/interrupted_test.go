@@ -191,6 +191,25 @@ func TestTheBestCheckpointIsPointedToWhenTheRunGoesOn(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(r.folder.Dir, "checkpoints", "step-0"))
 }
 
+// A run that ended with its best evaluation and goes on keeps that checkpoint.
+func TestTheBestCheckpointOfAnEarlierEndStays(t *testing.T) {
+	r := evaluatedRun(0, 0.1, 0.3)
+	r.folder.Dir, r.session.Job.Checkpoint.Best, r.session.Job.Checkpoint.Keep = t.TempDir(), true, 2
+	r.state.Evaluations.Put(report.Evaluation{Name: "after", Step: 20, Reward: 0.9})
+	r.state.Evaluations.Put(report.Evaluation{Name: "step-30", Step: 30, Reward: 0.5})
+	r.state.Evaluations.Put(report.Evaluation{Name: "after", Step: 40, Reward: 0.6})
+	r.state.Step = 40
+	for _, name := range []string{"step-20", "step-30", "step-40"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(r.folder.Checkpoints(), name), 0o755))
+	}
+	require.NoError(t, os.Symlink("step-20", filepath.Join(r.folder.Checkpoints(), checkpoint.Best)))
+	require.NoError(t, os.Symlink("step-40", filepath.Join(r.folder.Checkpoints(), checkpoint.Last)))
+	require.NoError(t, r.training().checkpoints.keepBest(r.training().saved()))
+	require.Equal(t, "step-20", r.training().checkpoints.folder.Target(checkpoint.Best))
+	require.DirExists(t, filepath.Join(r.folder.Checkpoints(), "step-20"))
+	require.Equal(t, &report.Best{Name: "after", Step: 20, Score: 0.9}, r.training().summary().Best)
+}
+
 // A step that is trained again is told and counted as it was when it was first done: its line of metrics.jsonl stands already.
 func TestAStepThatIsTrainedAgainIsCountedAsItWasRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -72,8 +72,3 @@ func (r *recorder) evaluation(ctx context.Context, e report.Evaluation) error {
 	r.console.tell(Event{Kind: Evaluated, Step: e.Step, Evaluation: &e}, e.Lines()...)
 	return r.folder.Log(map[string]any{"step": e.Step, "eval": e})
 }
-
-// evaluated tells whether an evaluation of that name was done at that step, also where a later one took its place.
-func (r *recorder) evaluated(name string, step int) bool {
-	return r.state.Evaluations.Has(name, step) || r.recovered.Evaluated(name, step)
-}

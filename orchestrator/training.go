@@ -242,7 +242,7 @@ func (t *training) skip(step int, failed error) (skipped, err error) {
 // evaluateStep runs the evaluation that eval.every wants at this step, if any. The end of a run has its own.
 func (t *training) evaluateStep(ctx context.Context) error {
 	j, step := t.session.Job, t.state.Step
-	if n := j.Eval.Every; n == 0 || step == 0 || step%n != 0 || step >= j.Trainer.Steps || t.recorder.evaluated("after", step) {
+	if n := j.Eval.Every; n == 0 || step == 0 || step%n != 0 || step >= j.Trainer.Steps || t.state.Evaluations.Has("after", step) {
 		return nil
 	}
 	return t.evaluate(ctx, fmt.Sprintf("step-%d", step), false)

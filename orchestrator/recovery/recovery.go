@@ -24,7 +24,6 @@ type Recovered struct {
 	Batches map[int]store.Batch               // by step: they are trained again as they were recorded
 	Steps   map[int]map[string]float64        // metrics of the steps that were done
 	logged  map[int]bool                      // steps from the checkpoint's on whose line metrics.jsonl holds
-	evals   map[string]bool                   // by evaluationKey: that the store holds, also where a later one took its place
 	Log     *store.Recovery                   // the groups that go on, and which places are taken; nil: none
 	Ended   map[string]*trajectory.Trajectory // of these groups, by id
 	begun   map[string]*trajectory.Trajectory // some turns of those without an end
@@ -81,13 +80,11 @@ func (p *Recovered) evaluations(folder *runfolder.Folder, state *checkpoint.Stat
 	if err != nil {
 		return err
 	}
-	p.evals = map[string]bool{}
 	for _, body := range all {
 		var e report.Evaluation
 		if err := json.Unmarshal(body, &e); err != nil {
 			return fmt.Errorf("orchestrator: %s: an evaluation is damaged: %w", filepath.Join(folder.Dir, store.File), err)
 		}
-		p.evals[evaluationKey(e)] = true
 		if !state.Evaluations.Has(e.Name, e.Step) {
 			state.Evaluations.Put(e)
 		}
@@ -97,7 +94,7 @@ func (p *Recovered) evaluations(folder *runfolder.Folder, state *checkpoint.Stat
 
 // Any tells whether a program recorded anything of the run, whose state is given. One that was killed before it did is as a new one.
 func (p *Recovered) Any(state *checkpoint.State) bool {
-	return p.Log.Events > 0 || len(p.evals) > 0 || state.Step > 0
+	return p.Log.Events > 0 || len(state.Evaluations) > 0 || state.Step > 0
 }
 
 // Trajectory is what was recorded of one: whole, or some turns.
@@ -183,11 +180,6 @@ func (p *Recovered) MendMetrics(folder *runfolder.Folder, state *checkpoint.Stat
 	return note, folder.ReplaceMetrics(keep)
 }
 
-// Evaluated tells whether the store holds the evaluation of that name at that step, also where a later one took its place.
-func (p *Recovered) Evaluated(name string, step int) bool {
-	return p.evals[evaluationKey(report.Evaluation{Name: name, Step: step})]
-}
-
 func evaluationKey(e report.Evaluation) string { return fmt.Sprintf("%s@%d", e.Name, e.Step) }
 
 // metricsLine is one line of metrics.jsonl.
@@ -216,7 +208,7 @@ func (p *Recovered) metricsLines(data []byte, state *checkpoint.State) (lines []
 		known := p.Steps[m.Step-1] != nil
 		if m.Eval != nil {
 			key = evaluationKey(*m.Eval)
-			known = p.evals[key] || state.Evaluations.Has(m.Eval.Name, m.Eval.Step)
+			known = state.Evaluations.Has(m.Eval.Name, m.Eval.Step)
 		} else if !known {
 			unknown = append(unknown, m.Step)
 		}

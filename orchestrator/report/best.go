@@ -29,7 +29,7 @@ func (e Evaluation) Value() float64 {
 	return value
 }
 
-// Evaluations are those of a run, in the order in which they were done or recovered.
+// Evaluations are those of a run, in the order of steps. A run that ended and went on has an "after" of each end.
 type Evaluations []Evaluation
 
 // Has tells whether the evaluation of that name was done at that step; "before" is done once.
@@ -37,9 +37,14 @@ func (all Evaluations) Has(name string, step int) bool {
 	return slices.ContainsFunc(all, func(e Evaluation) bool { return e.Name == name && (e.Step == step || name == "before") })
 }
 
-// Put puts a result in the place of an earlier one of its name.
+// Put puts a result behind those of the same step, or in the place of an earlier one of its name and step.
 func (all *Evaluations) Put(e Evaluation) {
-	*all = append(slices.DeleteFunc(*all, func(old Evaluation) bool { return old.Name == e.Name }), e)
+	others := slices.DeleteFunc(*all, func(old Evaluation) bool { return old.Name == e.Name && old.Step == e.Step })
+	at := slices.IndexFunc(others, func(later Evaluation) bool { return later.Step > e.Step })
+	if at < 0 {
+		at = len(others)
+	}
+	*all = slices.Insert(others, at, e)
 }
 
 // ranked are the evaluations that are compared: all up to this step but those with the tools switched off. A run that is

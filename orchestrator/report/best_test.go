@@ -53,11 +53,25 @@ func TestTheBestOfLossesAndDivergencesIsTheLeast(t *testing.T) {
 	require.Nil(t, Evaluations(nil).Best(0))
 }
 
-func TestAnEvaluationTakesThePlaceOfItsName(t *testing.T) {
-	all := Evaluations{{Name: "before"}, {Name: "after", Step: 10, Reward: 1}, {Name: "step-5", Step: 5}}
+// A run that ended and went on has an evaluation of each end. The earlier one may be the best.
+func TestAnEvaluationTakesThePlaceOfItsNameAndStep(t *testing.T) {
+	all := Evaluations{{Name: "before"}, {Name: "step-5", Step: 5}, {Name: "after", Step: 10, Reward: 1}}
 	require.True(t, all.Has("before", 10), "it is done once")
 	require.True(t, all.Has("after", 10))
 	require.False(t, all.Has("after", 20))
-	all.Put(Evaluation{Name: "after", Step: 20, Reward: 2})
-	require.Equal(t, Evaluations{{Name: "before"}, {Name: "step-5", Step: 5}, {Name: "after", Step: 20, Reward: 2}}, all)
+	all.Put(Evaluation{Name: "after", Step: 30, Reward: 0.5})
+	all.Put(Evaluation{Name: "step-15", Step: 15})
+	all.Put(Evaluation{Name: "after", Step: 20, Reward: 0.25}) // as the store gives it back
+	all.Put(Evaluation{Name: "step-15", Step: 15, Reward: 0.75})
+	require.Equal(t, Evaluations{
+		{Name: "before"},
+		{Name: "step-5", Step: 5},
+		{Name: "after", Step: 10, Reward: 1},
+		{Name: "step-15", Step: 15, Reward: 0.75},
+		{Name: "after", Step: 20, Reward: 0.25},
+		{Name: "after", Step: 30, Reward: 0.5},
+	}, all)
+	require.Equal(t, &Best{"after", 10, 1}, all.Best(30))
+	require.Equal(t, 0.5, Totals{Evaluations: all}.Summary(30, false).Eval["after"], "the last one")
+	require.True(t, all.Stalled(15, 1), "an earlier end counts")
 }
