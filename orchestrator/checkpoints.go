@@ -22,7 +22,7 @@ type checkpoints struct {
 // save writes a checkpoint of the weights, the optimizer and the state.
 func (c checkpoints) save(state checkpoint.State) error {
 	return c.folder.Save(state, func(dir string) error {
-		if err := c.policy.SaveHF(dir, modelfile.F32); err != nil {
+		if err := c.policy.WriteHF(dir, modelfile.F32); err != nil {
 			return err
 		}
 		if c.job.Model.LoRA.On() {

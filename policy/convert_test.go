@@ -2,6 +2,7 @@ package policy
 
 import (
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -125,4 +126,36 @@ func TestCommonType(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.want, got)
 	}
+}
+
+// A folder within another one that is being written is written in place, so that nothing stays outside of it when the process is killed.
+func TestWriteLeavesNothingBesideItsFolder(t *testing.T) {
+	files, err := modelfile.Open(filepath.Join("..", "modelfile", "testdata", "gguf", "llama.gguf"))
+	require.NoError(t, err)
+	defer files.Close()
+	var f folder
+	f.config, f.text, f.kept, err = loadFiles(files)
+	require.NoError(t, err)
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "model")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	weights := convertSources(files, parameterList(f.config), modelfile.F32)
+	written := 0
+	for i, s := range weights {
+		weights[i].Write = func(to io.Writer) error {
+			beside, err := os.ReadDir(parent)
+			require.NoError(t, err)
+			require.Len(t, beside, 1)
+			written++
+			return s.Write(to)
+		}
+	}
+	require.NoError(t, f.write(dir, modelfile.F32, weights))
+	require.Equal(t, len(weights), written)
+	again, err := modelfile.Open(dir)
+	require.NoError(t, err)
+	defer again.Close()
+	require.ElementsMatch(t, files.Names(), again.Names())
+	_, err = LoadText(dir)
+	require.NoError(t, err)
 }

@@ -21,6 +21,14 @@ func (p *Policy) SaveHF(dir string, dtype modelfile.DType) error {
 	return folder{p.Config, p.Text, p.kept}.save(dir, dtype, p.sources(dtype, p.Model.Merged))
 }
 
+// WriteHF writes the files of SaveHF into a folder that is there, for a caller that makes it appear complete or not at all.
+func (p *Policy) WriteHF(dir string, dtype modelfile.DType) error {
+	if err := (folder{p.Config, p.Text, p.kept}).write(dir, dtype, p.sources(dtype, p.Model.Merged)); err != nil {
+		return fmt.Errorf("policy: writing to %s: %w", dir, err)
+	}
+	return nil
+}
+
 // SaveBase is SaveHF without the adapter.
 func (p *Policy) SaveBase(dir string, dtype modelfile.DType) error {
 	return folder{p.Config, p.Text, p.kept}.save(dir, dtype, p.sources(dtype, p.Model.Parameter))
@@ -34,23 +42,26 @@ type folder struct {
 }
 
 func (f folder) save(dir string, dtype modelfile.DType, weights []modelfile.Source) error {
-	config, err := f.config.ConfigJSON(dtype)
-	if err != nil {
-		return fmt.Errorf("policy: saving to %s: %w", dir, err)
-	}
-	err = modelfile.ReplaceDir(dir, func(tmp string) error {
-		if err := f.saveText(tmp); err != nil {
-			return err
-		}
-		if err := modelfile.WriteJSON(filepath.Join(tmp, "config.json"), config); err != nil {
-			return err
-		}
-		return modelfile.WriteSharded(tmp, map[string]string{"format": "pt"}, weights, maxShard)
-	})
+	err := modelfile.ReplaceDir(dir, func(tmp string) error { return f.write(tmp, dtype, weights) })
 	if err != nil {
 		return fmt.Errorf("policy: saving to %s: %w", dir, err)
 	}
 	return nil
+}
+
+// write writes the files into a folder that is there.
+func (f folder) write(dir string, dtype modelfile.DType, weights []modelfile.Source) error {
+	config, err := f.config.ConfigJSON(dtype)
+	if err != nil {
+		return err
+	}
+	if err := f.saveText(dir); err != nil {
+		return err
+	}
+	if err := modelfile.WriteJSON(filepath.Join(dir, "config.json"), config); err != nil {
+		return err
+	}
+	return modelfile.WriteSharded(dir, map[string]string{"format": "pt"}, weights, maxShard)
 }
 
 // sources reads one parameter at a time, so that a save needs little memory.

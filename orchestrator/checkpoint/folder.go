@@ -127,7 +127,8 @@ func RemoveUnfinished(folder string) error {
 		return fmt.Errorf("orchestrator: checkpoints: %w", err)
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".step-") || !strings.HasSuffix(e.Name(), ".tmp") { // as modelfile.ReplaceDir names them
+		hidden := strings.TrimLeft(e.Name(), ".") // as modelfile.ReplaceDir names them; two dots: an older program's, within another one
+		if hidden == e.Name() || !strings.HasPrefix(hidden, "step-") || !strings.HasSuffix(hidden, ".tmp") {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(folder, e.Name())); err != nil {

@@ -22,3 +22,20 @@ func TestPruneKeepsTheBest(t *testing.T) {
 	require.Equal(t, "step-30", f.Target(Best))
 	require.NoDirExists(t, filepath.Join(f.Dir, "step-10"))
 }
+
+// A process that was killed while it wrote a checkpoint leaves a folder, and one of an older program another one that was written within it.
+func TestUnfinishedCheckpointsAreRemoved(t *testing.T) {
+	f := Folder{Dir: t.TempDir(), Keep: 2}
+	require.NoError(t, f.Save(State{Step: 5}, func(string) error { return nil }))
+	for _, name := range []string{".step-10.1.tmp", "..step-10.1.tmp.2.tmp", "notes.tmp"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(f.Dir, name, "trainer"), 0o755))
+	}
+	require.NoError(t, RemoveUnfinished(f.Dir))
+	entries, err := os.ReadDir(f.Dir)
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	require.Equal(t, []string{"last", "notes.tmp", "step-5"}, names)
+}
