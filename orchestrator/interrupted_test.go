@@ -159,6 +159,35 @@ func TestAnEvaluationThatWasCutOffIsDoneWhenTheRunGoesOn(t *testing.T) {
 	}
 }
 
+// Steps that no log holds, as those of supervised fine-tuning, are trained anew, perhaps with other settings: their evaluations are done anew too.
+func TestEvaluationsOfStepsThatAreTrainedAnewAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 6)
+		defer r.objective.Stop()
+		var all report.Evaluations
+		for step, name := range []string{"before", "step-1", "step-2", "step-3"} {
+			e := report.Evaluation{Name: name, Step: step, Reward: float64(step)}
+			require.NoError(t, r.folder.DB.AddEvaluation(t.Context(), name, step, e))
+			require.NoError(t, r.folder.Log(map[string]any{"step": step, "eval": e}))
+			all = append(all, e)
+		}
+		for step := range 3 {
+			require.NoError(t, r.folder.DB.AddStep(t.Context(), step, map[string]float64{"sft/loss": 1}, nil))
+			require.NoError(t, r.folder.Log(map[string]any{"step": step + 1, "sft/loss": 1}))
+		}
+		r.state.Step, r.state.Evaluations = 1, all[:3] // of a program that had taken step-2 over before it saved
+		require.NoError(t, r.recover(t.Context()))
+		require.Equal(t, []string{"before", "step-1"}, namesOf(r.state.Evaluations))
+		require.Equal(t, &report.Best{Name: "step-1", Step: 1, Score: 1}, r.state.Evaluations.Best(3))
+		stored, err := r.folder.DB.Reader.Evaluations()
+		require.NoError(t, err)
+		require.Len(t, stored, 2)
+		data, err := os.ReadFile(r.folder.MetricsFile())
+		require.NoError(t, err)
+		require.Equal(t, 3, strings.Count(string(data), "\n"), string(data))
+	})
+}
+
 func namesOf(all report.Evaluations) (names []string) {
 	for _, e := range all {
 		names = append(names, e.Name)
@@ -235,6 +264,8 @@ func TestAStepThatIsTrainedAgainIsCountedAsItWasRecorded(t *testing.T) {
 		require.Equal(t, []float64{at.Rewards[0], 0.125}, r.state.Rewards)
 		require.InDelta(t, at.TrainTokens+77, r.state.TrainTokens, 0)
 		require.Regexp(t, `(?m)^step   2/2   reward 0\.125 .* 1000\.0 s  left 0s$`, out.String())
+		require.Contains(t, out.String(), "reward/mean is 0.5 where it was 0.125: this device, the job's settings,")
+		require.Contains(t, out.String(), "bit for bit; evaluations after it that were recorded then stay")
 		steps, err = r.folder.DB.Reader.Steps()
 		require.NoError(t, err)
 		require.Equal(t, was, steps[1])

@@ -220,6 +220,7 @@ func (r *run) recover(ctx context.Context) error {
 		if err := db.Truncate(ctx, r.state.Step); err != nil {
 			return err
 		}
+		r.state.Evaluations = r.state.Evaluations.UpTo(r.state.Step)
 	}
 	if r.recovered, err = recovery.Read(log, r.folder, &r.state, r.dealer, s.Sampler.Tools.KeepsState()); err != nil {
 		return err

@@ -146,7 +146,7 @@ func (p *Recovered) Stored(step int, record map[string]float64) (_ map[string]fl
 	text := fmt.Sprintf("step %d was trained again as recorded: the same loss, gradient norm and policy version", step+1)
 	for _, name := range []string{"update/loss", "update/grad_norm", "update/policy_version", "reward/mean"} {
 		if was[name] != record[name] {
-			text = fmt.Sprintf("step %d was trained again as recorded, and %s is %v where it was %v: this device, the job's settings, or rules that changed since an older program recorded it, do not repeat the update bit for bit", step+1, name, record[name], was[name])
+			text = fmt.Sprintf("step %d was trained again as recorded, and %s is %v where it was %v: this device, the job's settings, or rules that changed since an older program recorded it, do not repeat the update bit for bit; evaluations after it that were recorded then stay", step+1, name, record[name], was[name])
 			break
 		}
 	}

@@ -47,15 +47,20 @@ func (all *Evaluations) Put(e Evaluation) {
 	*all = slices.Insert(others, at, e)
 }
 
-// ranked are the evaluations that are compared: all up to this step but those with the tools switched off. A run that is
-// recovered knows later ones already.
-func (all Evaluations) ranked(step int) (out Evaluations) {
+// UpTo are the evaluations up to a step.
+func (all Evaluations) UpTo(step int) (out Evaluations) {
 	for _, e := range all {
-		if e.Name != "tool_off" && e.Step <= step {
+		if e.Step <= step {
 			out = append(out, e)
 		}
 	}
 	return out
+}
+
+// ranked are the evaluations that are compared: all up to this step but those with the tools switched off. A run that is
+// recovered knows later ones already.
+func (all Evaluations) ranked(step int) Evaluations {
+	return slices.DeleteFunc(all.UpTo(step), func(e Evaluation) bool { return e.Name == "tool_off" })
 }
 
 // leader is the index of the best of some evaluations, the first of equals; -1 of none.

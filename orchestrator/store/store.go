@@ -259,10 +259,14 @@ func (s *Store) AddStep(ctx context.Context, step int, metrics map[string]float6
 	})
 }
 
-// Truncate forgets steps >= step and their trajectories, those of evaluations aside: a resumed run makes them again.
+// Truncate forgets all but the first so many steps: their trajectories, those of evaluations aside, and the results of evaluations behind them.
+// A resumed run makes them again.
 func (s *Store) Truncate(ctx context.Context, step int) error {
 	return s.add(ctx, "truncate", func(w *writer) error {
-		for _, q := range []string{"DELETE FROM trajectories WHERE phase NOT LIKE 'eval-%' AND step >= ?", "DELETE FROM updates WHERE step >= ?", "DELETE FROM steps WHERE step >= ?"} {
+		for _, q := range []string{
+			"DELETE FROM trajectories WHERE phase NOT LIKE 'eval-%' AND step >= ?", "DELETE FROM updates WHERE step >= ?", "DELETE FROM steps WHERE step >= ?",
+			"DELETE FROM evaluations WHERE step > ?", // it counts the steps before it
+		} {
 			if err := w.exec(q, int64(step)); err != nil {
 				return err
 			}

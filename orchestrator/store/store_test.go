@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -58,8 +59,14 @@ func TestWhatIsStoredComesBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, nobody)
 
+	for step, name := range []string{"before", "after"} {
+		require.NoError(t, s.AddEvaluation(ctx, name, step, name))
+	}
 	require.NoError(t, s.Truncate(ctx, 0))
 	require.NoError(t, reader.Select(ctx, store.Selection{}, func(store.Record) error { return fmt.Errorf("a trajectory is left") }))
+	evaluations, err := reader.Evaluations()
+	require.NoError(t, err)
+	require.Equal(t, []json.RawMessage{[]byte(`"before"`)}, evaluations)
 }
 
 func TestManyWritersAtOnce(t *testing.T) {
