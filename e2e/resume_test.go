@@ -101,6 +101,22 @@ func TestResumeRefusesOtherData(t *testing.T) {
 	status, _, errs = tiny(context.Background(), dir, harmless, "--resume", "--set", "data.train="+other)
 	require.Equal(t, 2, status)
 	require.Contains(t, errs, "is not the file that the run in")
+	for job, line := range map[string]string{
+		"examples/tiny.yaml":     `{"question": "Which two?", "answer": "2"}`,
+		"examples/tiny_sft.yaml": `{"messages": [{"role": "user", "content": "Which two?"}, {"role": "assistant", "content": "<answer>2</answer>"}]}`,
+	} {
+		held := filepath.Join(t.TempDir(), "held.jsonl")
+		require.NoError(t, os.WriteFile(held, []byte(line), 0o600))
+		args := []string{"--set", "data.eval=" + held, "--set", "eval.every=0", "--set", "trainer.steps=1"}
+		if strings.Contains(job, "sft") {
+			args[len(args)-1] = "sft.epochs=1"
+		}
+		dir := trainJob(t, job, args...)
+		require.NoError(t, os.WriteFile(held, []byte(line+"\n"), 0o600))
+		status, _, errs = command("", append([]string{"train", "--output", dir, "--resume", job}, args...)...)
+		require.Equal(t, 2, status, job)
+		require.Contains(t, errs, held+" is not the file that the run in")
+	}
 	status, _, errs = tiny(context.Background(), filepath.Join(t.TempDir(), "empty"), harmless, "--resume")
 	require.Equal(t, 2, status)
 	require.Contains(t, errs, "holds no run to resume; leave --resume out")

@@ -54,14 +54,14 @@ func readData(j *job.Job, own data.Own) (m jobData, err error) {
 		if m.learn, m.conversations, err = objective.ReadSFT(j); err != nil {
 			return m, err
 		}
-		m.files = []data.File{{Name: "train", Path: m.learn.Path, Hash: m.learn.Hash, Run: j.Data.Run != ""}}
+		m.files = m.learn.Files
 		return m, nil
 	}
 	train, eval, deal, err := data.Read(j, own)
 	if err != nil {
 		return m, err
 	}
-	return jobData{dealer: deal, held: eval, files: train.Files("train")}, nil
+	return jobData{dealer: deal, held: eval, files: append(train.Files("train"), eval.Files("eval")...)}, nil
 }
 
 // prepare reads and opens everything else that can be wrong before the first rollout. The session is equipped already.

@@ -94,7 +94,8 @@ func learned(raw []any, messages []trajectory.Message) ([]bool, error) {
 // SFT is what a job of supervised fine-tuning learns from, before it is laid out in tokens: conversations, or
 // trajectories of a run.
 type SFT struct {
-	Path, Hash    string
+	Path          string // of what is learned
+	Files         []File
 	Conversations []Conversation
 	Trajectories  []*trajectory.Trajectory
 	Eval          []Conversation
@@ -106,24 +107,28 @@ func (m *SFT) Len() int { return len(m.Conversations) + len(m.Trajectories) }
 // ReadSFT reads the data that an SFT job names, and makes sure that nothing held out is learned.
 func ReadSFT(j *job.Job) (m *SFT, err error) {
 	m = &SFT{}
+	var hash string
 	if j.Data.Run != "" {
 		m.Path = j.Resolve(j.Data.Run)
 		if _, missing := os.Stat(filepath.Join(m.Path, store.File)); missing != nil {
 			return nil, j.Fail("data.run", "there is no run in %s (no %s); train that one first, or name the folder of a run", m.Path, store.File)
 		}
-		m.Trajectories, m.Hash, err = chooseFromRun(m.Path, j.Data)
+		m.Trajectories, hash, err = chooseFromRun(m.Path, j.Data)
 	} else {
 		m.Path = j.Resolve(j.Data.Train[0].Path)
-		m.Conversations, m.Hash, err = ReadConversations(m.Path, j.Data.Train[0].ColumnsOr(j.Data.Columns))
+		m.Conversations, hash, err = ReadConversations(m.Path, j.Data.Train[0].ColumnsOr(j.Data.Columns))
 		if p := (*os.PathError)(nil); errors.As(err, &p) {
 			err = j.Unreadable("data.train", j.Data.Train[0].Path, err)
 		}
 	}
+	m.Files = []File{{Name: "train", Path: m.Path, Hash: hash, Run: j.Data.Run != ""}}
 	if err == nil && len(j.Data.Eval) > 0 {
-		m.Eval, _, err = ReadConversations(j.Resolve(j.Data.Eval[0].Path), j.Data.Eval[0].ColumnsOr(j.Data.Columns))
+		path := j.Resolve(j.Data.Eval[0].Path)
+		m.Eval, hash, err = ReadConversations(path, j.Data.Eval[0].ColumnsOr(j.Data.Columns))
 		if p := (*os.PathError)(nil); errors.As(err, &p) {
 			err = j.Unreadable("data.eval", j.Data.Eval[0].Path, err)
 		}
+		m.Files = append(m.Files, File{Name: "eval", Path: path, Hash: hash})
 	}
 	if err == nil {
 		err = m.refuseOverlap()

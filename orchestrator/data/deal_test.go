@@ -146,6 +146,22 @@ func TestSourcesAreReadAndNamed(t *testing.T) {
 	_, err = SameFiles("runs/x", began, files[:1])
 	require.ErrorContains(t, err, "data.train: the run in runs/x began with train/a, train/c, not with train/a; give it back its sources")
 
+	// what is evaluated may come, go and come back, as it was
+	files[1].Hash = began["train/c"]
+	held := []File{{Name: "eval", Path: "eval.jsonl", Hash: "e"}}
+	evaluated, err := SameFiles("runs/x", began, append(files, held...))
+	require.NoError(t, err, "a run that evaluated nothing, or one of an older program")
+	require.Equal(t, map[string]string{"train/a": began["train/a"], "train/c": began["train/c"], "eval": "e"}, evaluated)
+	without, err := SameFiles("runs/x", evaluated, files)
+	require.NoError(t, err)
+	require.Equal(t, evaluated, without, "its evaluations are still there")
+	held[0].Hash = "other"
+	_, err = SameFiles("runs/x", without, append(files, held...))
+	require.ErrorContains(t, err, "eval.jsonl is not the file that the run in runs/x began with")
+	held[0].Name = "eval/a"
+	_, err = SameFiles("runs/x", without, append(files, held...))
+	require.ErrorContains(t, err, "data.eval: the run in runs/x began with eval, not with eval/a; give it back its sources")
+
 	_, _, err = read("{train: [a.jsonl, b.json]}")
 	require.ErrorContains(t, err, `b.json:1: the column "prompt" is missing`)
 	_, _, err = read("{train: [a.jsonl, own.jsonl]}")

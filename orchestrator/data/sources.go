@@ -86,13 +86,17 @@ func (t *Tasks) first(n int) {
 
 // File is a file that a run must find unchanged when it goes on.
 type File struct {
-	Name string // train, or train/SOURCE
+	Name string // train or eval, or with /SOURCE
 	Path string
 	Hash string // SHA-256
 	Run  bool   // it is a run folder; the hash is that of what is chosen of it
 }
 
+// Files are those that the tasks are of, name is the key of data; nil has none.
 func (t *Tasks) Files(name string) []File {
+	if t == nil {
+		return nil
+	}
 	if len(t.Sources) == 0 {
 		return []File{{Name: name, Path: t.Path, Hash: t.Hash}}
 	}
@@ -104,9 +108,9 @@ func (t *Tasks) Files(name string) []File {
 }
 
 // SameFiles returns the hashes of a run's files by name, once it is sure that a resumed run has those that it began with; began is nil for a
-// new run.
-func SameFiles(dir string, began map[string]string, files []File) (now map[string]string, err error) {
-	now = map[string]string{}
+// new run. A run may begin or cease to evaluate: the files that it evaluated once stay known.
+func SameFiles(dir string, began map[string]string, files []File) (map[string]string, error) {
+	now := map[string]string{}
 	for _, f := range files {
 		now[f.Name] = f.Hash
 		if before, ok := began[f.Name]; !ok || before == f.Hash {
@@ -117,11 +121,22 @@ func SameFiles(dir string, began map[string]string, files []File) (now map[strin
 		}
 		return nil, job.InputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", f.Path, dir))
 	}
-	had, have := slices.Sorted(maps.Keys(began)), slices.Sorted(maps.Keys(now))
-	if began != nil && !slices.Equal(had, have) {
-		return nil, job.InputError(fmt.Errorf("data.train: the run in %s began with %s, not with %s; give it back its sources, or begin a new run with --output", dir, strings.Join(had, ", "), strings.Join(have, ", ")))
+	for _, key := range []string{"train", "eval"} {
+		had, have := filesOf(began, key), filesOf(now, key)
+		if len(had) > 0 && len(have) > 0 && !slices.Equal(had, have) {
+			return nil, job.InputError(fmt.Errorf("data.%s: the run in %s began with %s, not with %s; give it back its sources, or begin a new run with --output", key, dir, strings.Join(had, ", "), strings.Join(have, ", ")))
+		}
 	}
+	maps.Copy(now, began)
 	return now, nil
+}
+
+// filesOf are the names of the files that a key of data has.
+func filesOf(hashes map[string]string, key string) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(hashes)), func(name string) bool {
+		own, _, _ := strings.Cut(name, "/")
+		return own != key
+	})
 }
 
 // worldOf is what says which episode of an environment a task is: its fields, or its id where they say nothing.
