@@ -203,7 +203,7 @@ func (r replayedTurns) Generate(ctx context.Context, q engines.Request) (engines
 
 // sameOnTheLocalEngine runs the same step with engine: local on the ids that vLLM sampled.
 func sameOnTheLocalEngine(t *testing.T, want []*trajectory.Trajectory, loss float64, sets []string) {
-	j, err := job.Load(vllmJob, append(sets, "engine.kind=local", "engine.serve=null")...)
+	j, err := job.Load(vllmJob, append(sets, "engine={kind: local}")...)
 	require.NoError(t, err)
 	registries := prebuilt(t)
 	a, err := j.Algorithm.Resolve(registries.Algorithms)

@@ -49,9 +49,6 @@ func check(j *Job) {
 	checkEngine(j.Engine, fail)
 	checkMode(j, fail)
 	checkAgent(j, fail)
-	if j.Engine.Sleep > 0 && j.Engine.Kind != "vllm" && engines.BuiltIn(j.Engine.Kind) {
-		fail("engine.sleep", "%d: only servers of kind vllm can sleep", j.Engine.Sleep)
-	}
 	if j.Engine.Sleep == 2 && j.Engine.Weights == "lora" {
 		fail("engine.sleep", "2 drops the weights that an adapter comes on top of; use 1")
 	}
@@ -96,33 +93,59 @@ func check(j *Job) {
 	checkReports(j, fail)
 }
 
+// registered stands for the kinds of engines that the program registers.
+const registered = "kinds that the program registers"
+
+// engineKeys are the keys of the block engine that a kind reads.
+var engineKeys = map[string][]string{
+	"local":    {"cache_tokens", "max_sequences", "device", "dtype"},
+	"openai":   {"urls", "served_model", "api_key"},
+	"vllm":     {"urls", "served_model", "api_key", "weights", "tolerance", "folder", "sleep", "serve"},
+	registered: {"params", "tolerance", "folder", "sleep"},
+}
+
 // checkEngine refuses keys of the block engine that its kind does not read. Which kinds there are is known where the registry of engines is.
 func checkEngine(e Engine, fail func(path, format string, args ...any)) {
-	if engines.BuiltIn(e.Kind) {
-		if len(e.Params) > 0 {
-			fail("engine.params", "they are for a kind of engine that the program registers; %s has keys of its own", e.Kind)
-		}
-		if e.Device != "auto" && e.Kind != "local" {
-			fail("engine.device", "%s: only the local engine takes it; leave it out (a vLLM server that the job starts has engine.serve.device)", e.Device)
-		}
-		if e.Serve != nil {
-			checkServe(*e.Serve, fail)
-		}
-		return
+	kind, all := e.Kind, (*engines.Registry)(nil).Names()
+	if !engines.BuiltIn(kind) {
+		kind = registered
 	}
-	all := (*engines.Registry)(nil).Names()
 	var unset Engine // what a complete job says of the keys that nobody set
 	newDecoder("", nil, nil).defaults(&yaml.Node{}, reflect.ValueOf(&unset).Elem(), "engine", map[string]bool{})
 	given, left := reflect.ValueOf(e), reflect.ValueOf(unset)
 	for i := range given.NumField() {
-		key := keyOf(given.Type().Field(i))
-		if slices.Contains([]string{"kind", "params", "folder", "tolerance", "sleep"}, key) {
+		key, value := keyOf(given.Type().Field(i)), given.Field(i)
+		if key == "kind" || slices.Contains(engineKeys[kind], key) || key == "params" && value.Len() == 0 || reflect.DeepEqual(value.Interface(), left.Field(i).Interface()) {
 			continue
 		}
-		if path := "engine." + key; !reflect.DeepEqual(given.Field(i).Interface(), left.Field(i).Interface()) {
-			fail(path, "only the kinds %s take it; an engine of kind %q takes params: {…}; leave it out%s", strings.Join(all, ", "), e.Kind, near(e.Kind, all))
+		path, readers := "engine."+key, readersOf(key, all)
+		switch {
+		case kind == registered:
+			fail(path, "%s; an engine of kind %q takes params: {…}; leave it out%s", readers, e.Kind, near(e.Kind, all))
+		case key == "params":
+			fail(path, "they are for a kind of engine that the program registers; %s has keys of its own", kind)
+		case kind == "vllm" && (key == "device" || key == "dtype"):
+			fail(path, "%s; leave it out (a vLLM server that the job starts has engine.serve.%s)", readers, key)
+		case key != "urls" && key != "serve": // the kinds that need or refuse these say so
+			fail(path, "%s; leave it out", readers)
 		}
 	}
+	if kind == "vllm" && e.Serve != nil {
+		checkServe(*e.Serve, fail)
+	}
+}
+
+// readersOf says which kinds read a key of the block engine.
+func readersOf(key string, builtIn []string) string {
+	kinds := slices.DeleteFunc(slices.Clone(builtIn), func(kind string) bool { return !slices.Contains(engineKeys[kind], key) })
+	text := "only the kinds " + strings.Join(kinds, ", ") + " take it"
+	if len(kinds) == 1 {
+		text = "only the kind " + kinds[0] + " takes it"
+	}
+	if slices.Contains(engineKeys[registered], key) {
+		text += ", and " + registered
+	}
+	return text
 }
 
 // checkServe refuses a device that is none, and variables of the environment that the job itself sets.

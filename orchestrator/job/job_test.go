@@ -434,15 +434,56 @@ func TestParametersOfAnEngine(t *testing.T) {
 	require.Equal(t, string(j.Source()), string(again.Source()))
 }
 
+// A key of the block engine that its kind does not read is refused, so that nobody relies on it. Its default is not, which a run's copy of the job writes.
+func TestKeysOfEnginesThatAKindDoesNotReadAreRefused(t *testing.T) {
+	kinds := map[string]string{
+		"local": "kind: local", "vllm": "kind: vllm, urls: [http://a]", "openai": "kind: openai, urls: [http://a/v1], served_model: m", "mine": "kind: mine",
+	}
+	for key, c := range map[string]struct {
+		value, unset string
+		kinds        []string // that read it
+	}{
+		"cache_tokens":  {"64", "32768", []string{"local"}},
+		"max_sequences": {"1", "128", []string{"local"}},
+		"device":        {"cpu", "auto", []string{"local"}},
+		"dtype":         {"bfloat16", "auto", []string{"local"}},
+		"served_model":  {"m", `""`, []string{"openai", "vllm"}},
+		"api_key":       {"k", `""`, []string{"openai", "vllm"}},
+		"weights":       {"transfer", "auto", []string{"vllm"}},
+		"tolerance":     {"0.5", "0", []string{"mine", "vllm"}},
+		"folder":        {"/x", `""`, []string{"mine", "vllm"}},
+		"sleep":         {"1", "0", []string{"mine", "vllm"}},
+		"params":        {"{speed: 3}", "{}", []string{"mine"}},
+	} {
+		for kind, block := range kinds {
+			if key == "served_model" && kind == "openai" {
+				continue // it is needed
+			}
+			_, err := parse(good+"engine: {"+block+", "+key+": "+c.unset+"}\n", job.Options{})
+			require.NoError(t, err, "%s: its default", key)
+			_, err = parse(good+"engine: {"+block+", "+key+": "+c.value+"}\n", job.Options{})
+			if slices.Contains(c.kinds, kind) {
+				require.NoError(t, err, "%s of %s", key, kind)
+			} else {
+				require.ErrorContains(t, err, "engine."+key+": ", "%s of %s", key, kind)
+			}
+		}
+	}
+	_, err := parse(good+"engine: {kind: vllm, urls: [http://a], dtype: bfloat16}\n", job.Options{})
+	require.ErrorContains(t, err, "engine.dtype: only the kind local takes it; leave it out (a vLLM server that the job starts has engine.serve.dtype)")
+	_, err = parse(good+"engine: {kind: openai, urls: [http://a/v1], served_model: m, folder: x}\n", job.Options{})
+	require.ErrorContains(t, err, "engine.folder: only the kind vllm takes it, and kinds that the program registers; leave it out")
+}
+
 func TestEngines(t *testing.T) {
 	for text, want := range map[string]string{
 		"{kind: vllm}": "engine: kind vllm needs exactly one of urls and serve",
 		"{kind: vllm, urls: [http://a], serve: {}}":                                 "engine: kind vllm needs exactly one of urls and serve",
 		"{kind: openai, urls: [http://a]}":                                          "engine: kind openai needs one url and served_model, and no serve",
 		"{urls: [http://a]}":                                                        "engine.kind: local takes neither urls nor serve; did you mean vllm?",
-		"{sleep: 1}":                                                                "engine.sleep: 1: only servers of kind vllm can sleep",
-		"{kind: mine, cache_tokens: 64}":                                            `engine.cache_tokens: only the kinds local, openai, vllm take it; an engine of kind "mine" takes params: {…}; leave it out`,
-		"{kind: vlm, urls: [http://a]}":                                             `engine.urls: only the kinds local, openai, vllm take it; an engine of kind "vlm" takes params: {…}; leave it out; nearest: vllm`,
+		"{sleep: 1}":                                                                "engine.sleep: only the kind vllm takes it, and kinds that the program registers; leave it out",
+		"{kind: mine, cache_tokens: 64}":                                            `engine.cache_tokens: only the kind local takes it; an engine of kind "mine" takes params: {…}; leave it out`,
+		"{kind: vlm, urls: [http://a]}":                                             `engine.urls: only the kinds openai, vllm take it; an engine of kind "vlm" takes params: {…}; leave it out; nearest: vllm`,
 		"{kind: local, params: {speed: 3}}":                                         "engine.params: they are for a kind of engine that the program registers; local has keys of its own",
 		"{kind: mine, params: [3]}":                                                 "engine.params: a list, allowed is a mapping of parameters",
 		"{kind: mine, parms: {}}":                                                   `unknown key "parms" in engine`,

@@ -43,10 +43,10 @@ func TestTheEnginesDeviceIsTheLocalOnes(t *testing.T) {
 		"vllm": {"engine={kind: vllm, urls: [http://a:1], device: cpu}"}, "openai": {"engine={kind: openai, urls: [http://a:1/v1], served_model: m, device: cpu}"},
 	} {
 		_, err := Load("../../examples/tiny.yaml", append(sets, "deterministic=false")...)
-		require.ErrorContains(t, err, "engine.device: cpu: only the local engine takes it; leave it out", kind)
+		require.ErrorContains(t, err, "engine.device: only the kind local takes it; leave it out", kind)
 	}
 	_, err := Load("../../examples/tiny.yaml", "engine={kind: parrot, device: cpu}")
-	require.ErrorContains(t, err, "engine.device: only the kinds")
+	require.ErrorContains(t, err, "engine.device: only the kind local takes it; an engine of kind")
 	_, err = Load("../../examples/tiny.yaml", "engine.device=cuda")
 	require.ErrorContains(t, err, "engine.device")
 }

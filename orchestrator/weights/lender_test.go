@@ -53,7 +53,7 @@ func TestMemoryIsLentBeforeTheServersWake(t *testing.T) {
 	if !cgo.Available() {
 		t.Skip("this test binary was built without the torch tag; make test runs it with libtorch")
 	}
-	j, err := job.Load("../../examples/tiny.yaml", "device=cpu", "engine.folder="+t.TempDir())
+	j, err := job.Load("../../examples/tiny.yaml", "device=cpu", "deterministic=false", "engine={kind: vllm, urls: [http://a:1], folder: "+t.TempDir()+"}")
 	require.NoError(t, err)
 	p, err := policy.Load("../../examples/tiny/model", policy.Options{Device: "cpu"})
 	require.NoError(t, err)
