@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
 )
@@ -111,7 +109,7 @@ func checkEngine(e Engine, fail func(path, format string, args ...any)) {
 		kind = registered
 	}
 	var unset Engine // what a complete job says of the keys that nobody set
-	newDecoder("", nil, nil).defaults(&yaml.Node{}, reflect.ValueOf(&unset).Elem(), "engine", map[string]bool{})
+	setDefaults(reflect.ValueOf(&unset).Elem(), "engine")
 	given, left := reflect.ValueOf(e), reflect.ValueOf(unset)
 	for i := range given.NumField() {
 		key, value := keyOf(given.Type().Field(i)), given.Field(i)

@@ -2,6 +2,7 @@ package job
 
 import (
 	"errors"
+	"reflect"
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines/openai"
@@ -59,10 +60,31 @@ func (j *Job) TrainingErrors() error {
 	if j.Engine.Kind == "vllm" && j.Engine.Weights == "lora" && !j.Model.LoRA.On() {
 		fail("engine.weights", "lora: the job trains no adapter; set model.lora.rank, or use auto, disk or transfer")
 	}
-	if !j.HasEval() && j.Eval.Every > 0 {
-		fail("eval.every", "%d, but data.eval names no tasks", j.Eval.Every)
+	if !j.HasEval() {
+		j.unevaluated(fail)
 	}
 	return asError(all)
+}
+
+// unevaluated are the settings of evaluations that never come, of a job without held-out tasks.
+func (j *Job) unevaluated(fail func(path, format string, args ...any)) {
+	if n := j.Eval.Every; n > 0 {
+		fail("eval.every", "%d, but data.eval names no tasks", n)
+	}
+	if j.Eval.ToolOff {
+		fail("eval.tool_off", "true, but data.eval names no tasks")
+	}
+	if n := j.Eval.Samples; n > 1 {
+		fail("eval.samples", "%d, but data.eval names no tasks", n)
+	}
+	if len(j.Eval.K) > 0 {
+		fail("eval.k", "pass@k, but data.eval names no tasks")
+	}
+	var unset Split // what a complete job says where nobody set it
+	setDefaults(reflect.ValueOf(&unset).Elem(), "environment.tasks")
+	if e := j.Environment; e != nil && e.Tasks.Eval > 0 && e.Tasks.Eval != unset.Eval {
+		fail("environment.tasks.eval", "%d, but with data.train the held-out tasks are files too; name data.eval, or leave it out", e.Tasks.Eval)
+	}
 }
 
 // supervisedErrors are those of a job with a block sft.

@@ -129,6 +129,11 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string) {
 	d.defaults(n, v, path, seen)
 }
 
+// setDefaults fills a block with what it has where a file leaves all of it out.
+func setDefaults(block reflect.Value, path string) {
+	newDecoder("", nil, nil).defaults(&yaml.Node{}, block, path, map[string]bool{})
+}
+
 // defaults fills what the file leaves out.
 func (d *decoder) defaults(n *yaml.Node, v reflect.Value, path string, seen map[string]bool) {
 	t := v.Type()

@@ -49,3 +49,22 @@ func TestEnvironmentContradictions(t *testing.T) {
 		require.EqualError(t, err, want)
 	}
 }
+
+// The environment's own held-out tasks belong to its own tasks to train on: beside files they would never be evaluated.
+func TestHeldOutTasksBesideFilesAreNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		"tasks: {eval: 50}}\ndata: {train: t.jsonl}\n":                `/jobs/w.yaml:4:38: environment.tasks.eval: 50, but with data.train the held-out tasks are files too; name data.eval, or leave it out`,
+		"tasks: {eval: 50}}\ndata: {train: t.jsonl, eval: e.jsonl}\n": "",
+		"tasks: {eval: 0}}\ndata: {train: t.jsonl}\n":                 "",
+		"tasks: {eval: 100}}\ndata: {train: t.jsonl}\n":               "", // as a copy of a job says it
+		"tasks: {eval: 50}}\n":                                        "",
+	} {
+		j, err := Parse("/jobs/w.yaml", []byte("version: 1\nname: w\nmodel: {path: m}\nenvironment: {kind: s, "+text), Options{})
+		require.NoError(t, err)
+		if err := j.TrainingErrors(); want == "" {
+			require.NoError(t, err, text)
+		} else {
+			require.EqualError(t, err, want)
+		}
+	}
+}

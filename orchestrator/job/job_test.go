@@ -117,6 +117,9 @@ func TestProblemsBetweenValues(t *testing.T) {
 		"async supervised":             {"rollout: {mode: async, max_staleness: 1}\nsft: {}", "/jobs/job.yaml:6:17: rollout.mode: sft samples nothing that could overlap; leave mode and oversample out"},
 		"async distillation":           {"rollout: {mode: async, max_staleness: 1}\ndistill: {teacher: {path: m}}", "/jobs/job.yaml:6:17: rollout.mode: distill compares the teacher with the policy that samples, so nothing may be stale; leave mode and oversample out"},
 		"evaluation of nothing":        {"eval: {every: 3}", "/jobs/job.yaml:6:15: eval.every: 3, but data.eval names no tasks"},
+		"no tools off of nothing":      {"eval: {tool_off: true}", "/jobs/job.yaml:6:18: eval.tool_off: true, but data.eval names no tasks"},
+		"samples of nothing":           {"eval: {samples: 4, temperature: 1}", "/jobs/job.yaml:6:17: eval.samples: 4, but data.eval names no tasks"},
+		"pass@k of nothing":            {"eval: {k: [1]}", "/jobs/job.yaml:6:11: eval.k: pass@k, but data.eval names no tasks"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j, err := parse(good+c.add, job.Options{})

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 )
@@ -73,7 +71,7 @@ func (r *reference) section(path, title string, v reflect.Value) {
 		block, optional := value, false
 		if value.Kind() == reflect.Pointer && value.Type().Elem().Kind() == reflect.Struct {
 			block, optional = reflect.New(value.Type().Elem()).Elem(), true
-			newDecoder("", nil, nil).defaults(&yaml.Node{}, block, at, map[string]bool{})
+			setDefaults(block, at)
 		}
 		if _, ok := customSchema(block.Addr().Interface()); block.Kind() == reflect.Struct && !ok {
 			anchor := strings.ReplaceAll(at, ".", "")
