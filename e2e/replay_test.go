@@ -116,6 +116,17 @@ func TestReplayOfAResumedRun(t *testing.T) {
 	require.Contains(t, printed, "weights: identical\n")
 }
 
+// A replay takes the newest job for all steps. Where the run changed a setting on its way, the difference is said to be that.
+func TestReplayOfARunThatWentOnWithAnotherSettingSaysSo(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	trainShort(t, dir, "--set", "trainer.schedule=linear")
+	trainShort(t, dir, "--resume", "--set", "trainer.schedule=linear", "--set", "trainer.steps=8")
+	status, out, errs := command("", "replay", dir)
+	require.Equal(t, 1, status, out)
+	require.Regexp(t, `^agentfly: replay: step \d: trajectory .*, recorded is \S+; the run went on with other settings, and its replay takes the newest for every step: trainer\.steps: 4 → 8\n$`, errs)
+}
+
 // after calls then when the n-th line that begins with text is written.
 type after struct {
 	n    int

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/agents"
@@ -134,13 +135,23 @@ func replaySteps(ctx context.Context, t *run, from *store.Reader, dir string, sa
 	steps := t.training()
 	steps.started = time.Now()
 	fmt.Fprintf(out, "%s: %d steps of the run in %s again, model %s\n", t.session.Job.Name, len(p.Batches()), dir, modelName(t.session.Job))
+	changes, err := runfolder.Changes(dir, t.session.Job)
+	if err != nil {
+		return err
+	}
+	differs := func(err error) error {
+		if len(changes) > 0 {
+			return fmt.Errorf("%w; the run went on with other settings, and its replay takes the newest for every step: %s", err, strings.Join(changes, ", "))
+		}
+		return err
+	}
 	same, trajectories := "the run saved none", 0
 	for step, b := range p.Batches() {
 		if err := steps.step(ctx); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return fmt.Errorf("orchestrator: replay: step %d: %w", step+1, p.Explain(err))
+			return fmt.Errorf("orchestrator: replay: step %d: %w", step+1, differs(p.Explain(err)))
 		}
 		n := 0
 		for _, ref := range b.Groups {
@@ -156,7 +167,7 @@ func replaySteps(ctx context.Context, t *run, from *store.Reader, dir string, sa
 		}
 		name := checkpoint.Name(saved)
 		if err := checkpoint.Compare(filepath.Join(checkpoint.FolderOf(dir), name), filepath.Join(t.folder.Checkpoints(), name)); err != nil {
-			return fmt.Errorf("orchestrator: replay: checkpoint after step %d: %w", saved, err)
+			return fmt.Errorf("orchestrator: replay: checkpoint after step %d: %w", saved, differs(err))
 		}
 		same = "identical"
 		if saved < len(p.Batches()) {

@@ -32,11 +32,7 @@ func (f *Folder) writeJob(j *job.Job, note func(string)) error {
 	case bytes.Equal(before, text):
 		return nil
 	}
-	complete := before
-	if old, err := j.ParseAs(j.Path(), before); err == nil { // an older program's has not all settings of this one
-		complete = old.Source()
-	}
-	changes, unreadable := changedSettings(complete, text)
+	changes, unreadable := changedSettings(completed(j, before), text)
 	if unreadable == nil && len(changes) == 0 { // the same settings, written otherwise
 		return replaceFile(path, text)
 	}
@@ -56,10 +52,48 @@ func (f *Folder) writeJob(j *job.Job, note func(string)) error {
 	return replaceFile(path, text)
 }
 
+// Changes are the settings that changed from one job of a run to the next, oldest first, read as j was. Jobs that cannot be read say nothing.
+func Changes(dir string, j *job.Job) (changes []string, err error) {
+	var before []byte
+	for n := 1; ; n++ {
+		text, err := os.ReadFile(filepath.Join(dir, keptName(n)))
+		last := errors.Is(err, os.ErrNotExist)
+		if last && n == 1 {
+			return nil, nil
+		}
+		if last {
+			text, err = os.ReadFile(filepath.Join(dir, JobFile))
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n > 1 {
+			if more, err := changedSettings(completed(j, before), completed(j, text)); err == nil {
+				changes = append(changes, more...)
+			}
+		}
+		if last {
+			return changes, nil
+		}
+		before = text
+	}
+}
+
+// completed is a job file with the settings of today, of which an older program's has not all.
+func completed(j *job.Job, text []byte) []byte {
+	if old, err := j.ParseAs(j.Path(), text); err == nil {
+		return old.Source()
+	}
+	return text
+}
+
+// keptName is the file of the n-th job that another one followed.
+func keptName(n int) string { return "job." + strconv.Itoa(n) + ".yaml" }
+
 // keepFile writes the text under the first of the names job.N.yaml that is free.
 func keepFile(dir string, text []byte) (string, error) {
 	for n := 1; ; n++ {
-		path := filepath.Join(dir, "job."+strconv.Itoa(n)+".yaml")
+		path := filepath.Join(dir, keptName(n))
 		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 			return path, replaceFile(path, text)
 		} else if err != nil {

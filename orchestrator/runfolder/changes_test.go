@@ -54,6 +54,12 @@ func TestTheRunFolderKeepsEveryJob(t *testing.T) {
 	require.Equal(t, string(first.Source()), read("job.1.yaml"))
 	require.Equal(t, string(second.Source()), read("job.2.yaml"))
 	require.Equal(t, string(third.Source()), read(JobFile))
+	changes, err := Changes(dir, first)
+	require.NoError(t, err)
+	require.Equal(t, []string{"trainer.learning_rate: 0.001 → 0.0005", "trainer.steps: 60 → 80", "trainer.learning_rate: 0.0005 → 0.001"}, changes)
+	changes, err = Changes(t.TempDir(), first)
+	require.NoError(t, err)
+	require.Empty(t, changes)
 
 	// The same settings written otherwise: no copy that no note names.
 	other := append([]byte("# by hand\n"), third.Source()...)
