@@ -139,7 +139,7 @@ func TestWriteLeavesNothingBesideItsFolder(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "model")
 	require.NoError(t, os.Mkdir(dir, 0o755))
-	weights := convertSources(files, parameterList(f.config), modelfile.F32)
+	weights := convertSources(files, parameterList(f.config), modelfile.F32, modelfile.F32)
 	written := 0
 	for i, s := range weights {
 		weights[i].Write = func(to io.Writer) error {
