@@ -74,7 +74,8 @@ func (c gatewayCommand) serve(x *cli.Context) error {
 				return
 			}
 			fmt.Fprintf(c.text, "%s  %d calls, %d samples, %d tokens, reward %g, %s\n", t.ID, len(t.Turns), len(t.Samples), t.ResponseTokens(), t.Return(), t.StopReason)
-		}))
+		},
+		func(note string) { fmt.Fprintf(c.text, "note: %s\n", note) }))
 }
 
 // job is that of a file, or one that serves a model, with the key and the address of the flags.

@@ -425,7 +425,8 @@ def post(url, key, body):
         time.sleep(0.05)
 `
 
-// A gateway alone keeps what agents that come by themselves sample, and their sessions go on when it is killed and begins again.
+// A gateway alone keeps what agents that come by themselves sample, and their sessions go on when it is killed and begins again. No run
+// takes its folder.
 func TestAGatewayAlone(t *testing.T) {
 	needTorch(t)
 	address := "127.0.0.1:" + freePort(t)
@@ -505,6 +506,9 @@ func TestAGatewayAlone(t *testing.T) {
 	status, text2 = post("/agentfly/sessions", "begin", ``)
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, text2, `"gateway-0-2-0"`)
+	refused, _, errs := command("", "train", "--output", dir, "examples/tiny.yaml")
+	require.Equal(t, 2, refused, errs)
+	require.Contains(t, errs, dir+" holds what a gateway recorded; give another folder with --output")
 	require.NoError(t, run.Process.Signal(os.Interrupt))
 	_ = run.Wait()
 	db := opened(t, dir)

@@ -3,39 +3,32 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
-	"github.com/agentfly/agentfly/internal/filelock"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// gatewayPhase is the phase of trajectories that agents began by themselves.
-const gatewayPhase = "gateway"
-
 // Gateway serves a job's gateway alone: agents begin trajectories and end them, nothing is trained, and all is kept in the store of a folder. Sessions
-// that are open when it ends go on when it begins again. ready is told the address.
-func Gateway(ctx context.Context, j *job.Job, path, dir string, r Registries, ready func(url string), ended func(*trajectory.Trajectory)) (err error) {
+// that are open when it ends go on when it begins again. ready is told the address, note what the user should know.
+func Gateway(ctx context.Context, j *job.Job, path, dir string, r Registries, ready func(url string), ended func(*trajectory.Trajectory), note func(string)) (err error) {
 	if !j.Agent.Online {
 		return j.Fail("agent", "a gateway alone has agents that come by themselves; set kind: external, online: true, key: KEY")
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	short, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	unlock, err := filelock.Wait(short, filepath.Join(dir, "gateway.lock"), "another gateway on this folder")
-	if err != nil {
-		return fmt.Errorf("orchestrator: %w", err)
+	folder := runfolder.New(dir, true)
+	if err := folder.Lock(note); err != nil {
+		return err
 	}
-	defer unlock()
+	defer func() { err = errors.Join(err, folder.Close()) }()
 	s := session.New(j)
 	s.Hold = true
 	defer func() { err = errors.Join(err, s.Close()) }()
@@ -45,7 +38,7 @@ func Gateway(ctx context.Context, j *job.Job, path, dir string, r Registries, re
 	if err := s.Start(ctx, path, false); err != nil {
 		return err
 	}
-	db, err := store.Open(filepath.Join(dir, "store.db"))
+	db, err := store.Open(filepath.Join(dir, store.File))
 	if err != nil {
 		return err
 	}
@@ -92,7 +85,7 @@ func (d *desk) recovered(id string) (*trajectory.Trajectory, bool) {
 // begin begins a trajectory, which is in the log before it is told of.
 func (d *desk) begin(ctx context.Context, task trajectory.Task) (string, error) {
 	d.mu.Lock()
-	p := rollout.Place{Phase: gatewayPhase, Group: d.next, Task: task}
+	p := rollout.Place{Phase: store.Gateway, Group: d.next, Task: task}
 	d.next++
 	d.mu.Unlock()
 	if p.Task.ID == "" {
@@ -112,7 +105,7 @@ func (d *desk) resume(ctx context.Context, log *store.Recovery) {
 	for _, o := range log.Outstanding {
 		d.next = max(d.next, o.Group+1)
 		if o.Finished[0] == nil {
-			p := rollout.Place{Phase: gatewayPhase, Group: o.Group, Task: o.Task}
+			p := rollout.Place{Phase: store.Gateway, Group: o.Group, Task: o.Task}
 			d.mu.Lock()
 			if d.open[p.ID()] = o.Partial[0]; o.Partial[0] == nil {
 				d.open[p.ID()] = &trajectory.Trajectory{ID: p.ID()}

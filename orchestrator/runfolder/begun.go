@@ -2,6 +2,7 @@ package runfolder
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,12 +61,17 @@ func loggedSteps(dir string) (n int, err error) {
 	return n, err
 }
 
-// begun refuses a folder that holds a run which did a step, unless it may be overwritten, and one whose files of these names are somebody
-// else's. held tells that there is a run to clear away.
+// begun refuses a folder that holds a run which did a step, unless it may be overwritten, and one that is a gateway's or whose files of these
+// names are somebody else's. held tells that there is a run to clear away.
 func (f *Folder) begun() (held bool, err error) {
 	steps, held, err := Steps(f.Dir)
 	if !held {
 		return false, f.foreign()
+	}
+	if err == nil && steps == 0 {
+		if err := refuseGateway(f.Dir); err != nil {
+			return true, err
+		}
 	}
 	if f.Overwrite {
 		return held, nil
@@ -82,6 +88,19 @@ func (f *Folder) begun() (held bool, err error) {
 		what = fmt.Sprintf("a run of %d steps", steps)
 	}
 	return true, fmt.Errorf("%s holds %s already; continue it with --resume, give another folder with --output, or delete the run with --overwrite", f.Dir, what)
+}
+
+// refuseGateway refuses a folder whose store holds what agents did at a gateway.
+func refuseGateway(dir string) (err error) {
+	db, err := store.OpenReader(filepath.Join(dir, store.File))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if held, err := db.Holds(context.Background(), store.Gateway); err != nil || !held {
+		return err
+	}
+	return fmt.Errorf("%s holds what a gateway recorded; give another folder with --output", dir)
 }
 
 // foreign refuses a file in place of the folder, and a folder without a run in it that holds files which a run would write over, such as the

@@ -12,6 +12,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // run makes the folder of a run that ended after so many steps.
@@ -77,7 +78,7 @@ func TestALivingRunWithoutAStepKeepsItsFolder(t *testing.T) {
 	living := New(dir, false)
 	require.NoError(t, living.Open(&job.Job{}, func(string) {}))
 	second := New(dir, false)
-	require.EqualError(t, second.Open(&job.Job{}, func(string) {}), "orchestrator: another process trains in "+dir+"; wait until it has ended, or give another folder with --output")
+	require.EqualError(t, second.Open(&job.Job{}, func(string) {}), "orchestrator: another process trains in "+dir+" or serves a gateway there; wait until it has ended, or give another folder with --output")
 	require.FileExists(t, filepath.Join(dir, store.File))
 	require.NoError(t, living.DB.SetFact(t.Context(), "is", "there"))
 	require.NoError(t, living.Close())
@@ -131,4 +132,38 @@ func TestFilesOfOthersAreNotWrittenOver(t *testing.T) {
 		require.Equal(t, "of the user", string(text))
 	}
 	require.EqualError(t, New(mine, false).Check(), mine+" is a file; give a folder with --output")
+}
+
+// What a gateway recorded is no run that did no step: a run in its folder would lose it, or train beside it.
+func TestWhatAGatewayRecordedIsKept(t *testing.T) {
+	for name, add := range map[string]func(*store.Store) error{
+		"a session that is open": func(db *store.Store) error {
+			return db.Admit(context.Background(), store.Admission{Phase: store.Gateway, Size: 1, Task: trajectory.Task{ID: "a"}})
+		},
+		"a session that ended": func(db *store.Store) error {
+			return db.AddTrajectory(context.Background(), store.Gateway, trajectory.Task{ID: "a"}, &trajectory.Trajectory{ID: "gateway-0-0-0", TaskID: "a"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			db, err := store.Open(filepath.Join(dir, store.File))
+			require.NoError(t, err)
+			require.NoError(t, add(db))
+			require.NoError(t, db.Close())
+			for _, overwrite := range []bool{false, true} {
+				f := New(dir, false)
+				f.Overwrite = overwrite
+				want := dir + " holds what a gateway recorded; give another folder with --output"
+				require.EqualError(t, f.Check(), want)
+				require.EqualError(t, f.Open(&job.Job{}, func(string) {}), want)
+				require.NoError(t, f.Close())
+			}
+			from, err := store.OpenReader(filepath.Join(dir, store.File))
+			require.NoError(t, err)
+			kept, err := from.Holds(t.Context(), store.Gateway)
+			require.NoError(t, err)
+			require.True(t, kept)
+			require.NoError(t, from.Close())
+		})
+	}
 }

@@ -121,9 +121,9 @@ func (f *Folder) Lock(note func(string)) (err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, errLocked):
-		return fmt.Errorf("orchestrator: another process trains in %s; wait until it has ended, or give another folder with --output", f.Dir)
+		return fmt.Errorf("orchestrator: another process trains in %s or serves a gateway there; wait until it has ended, or give another folder with --output", f.Dir)
 	default: // a network's file system may have no locks
-		note(fmt.Sprintf("%s cannot be locked (%v); see to it that no other process trains there", f.Dir, err))
+		note(fmt.Sprintf("%s cannot be locked (%v); see to it that no other process writes there", f.Dir, err))
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func TestARunFolderIsOfOneProcess(t *testing.T) {
 	require.NoError(t, first.Log(map[string]any{"step": 0}))
 	for _, resume := range []bool{false, true} {
 		second, err := started(resume)
-		require.EqualError(t, err, "orchestrator: another process trains in "+dir+"; wait until it has ended, or give another folder with --output")
+		require.EqualError(t, err, "orchestrator: another process trains in "+dir+" or serves a gateway there; wait until it has ended, or give another folder with --output")
 		require.Nil(t, second.DB)
 		require.Nil(t, second.unlock)
 	}
@@ -80,7 +80,7 @@ func TestAFolderThatCannotBeLockedIsNoted(t *testing.T) {
 	f, note := New(filepath.Join(t.TempDir(), "none"), false), ""
 	require.NoError(t, f.Lock(func(text string) { note = text }))
 	require.Nil(t, f.unlock)
-	require.Contains(t, note, "no such file or directory); see to it that no other process trains there")
+	require.Contains(t, note, "no such file or directory); see to it that no other process writes there")
 }
 
 // The name of a run's weights stays when it is resumed, and changes when its folder was copied: two of the same name could

@@ -54,10 +54,11 @@ type Batch struct {
 	Cut     []int      `json:"cut,omitempty"`     // of the trajectories of Groups, counted through: those that an earlier batch had left running
 }
 
-// Phases of what a step of training samples.
+// Phases of what is sampled, besides those of evaluations.
 const (
-	Train  = "train"  // the groups that batches name
-	Greedy = "greedy" // baselines at temperature 0, never trained on
+	Train   = "train"   // the groups that batches name
+	Greedy  = "greedy"  // baselines of a step at temperature 0, never trained on
+	Gateway = "gateway" // what agents began by themselves at a gateway that trains nothing
 )
 
 // ID names trajectory index of a group.

@@ -181,6 +181,18 @@ func (r *Reader) EachNewest(ctx context.Context, f func(phase string, t *traject
 	return rows.Err()
 }
 
+// Holds tells whether anything of a phase was begun.
+func (r *Reader) Holds(ctx context.Context, phase string) (held bool, err error) {
+	query, args := "SELECT EXISTS (SELECT 1 FROM trajectories WHERE phase = ?)", []any{phase}
+	if r.file.version >= 2 { // version 1 kept no log
+		query, args = query+" OR EXISTS (SELECT 1 FROM events WHERE phase = ?)", append(args, phase)
+	}
+	if err := r.file.db.QueryRowContext(ctx, query, args...).Scan(&held); err != nil {
+		return false, fmt.Errorf("store: %s: %w", r.file.path, err)
+	}
+	return held, nil
+}
+
 // Groups reads groups of a batch with their finished trajectories, and the greedy one where there is one.
 func (r *Reader) Groups(ctx context.Context, refs []GroupRef, greedy string) ([]trajectory.Group, error) {
 	var out []trajectory.Group
