@@ -29,6 +29,9 @@ func Gateway(ctx context.Context, j *job.Job, path, dir string, r Registries, re
 		return err
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
+	if err := folder.CheckGateway(); err != nil {
+		return err
+	}
 	s := session.New(j)
 	s.Hold = true
 	defer func() { err = errors.Join(err, s.Close()) }()

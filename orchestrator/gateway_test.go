@@ -33,3 +33,13 @@ func TestAGatewayHasItsFolderForItself(t *testing.T) {
 	require.EqualError(t, err, "orchestrator: another process trains in "+dir+" or serves a gateway there; wait until it has ended, or give another folder with --output")
 	require.NoError(t, f.Close())
 }
+
+// What agents of a gateway do is no part of a run: it would join what the run trained on, and count in its curves.
+func TestAGatewayBeginsInNoRun(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	f := runfolder.New(dir, false)
+	require.NoError(t, f.Open(&job.Job{}, func(string) {}))
+	require.NoError(t, f.Close())
+	require.EqualError(t, refusedGateway(t, dir), dir+" is the folder of a run or of a job (it has a job.yaml); give the gateway another one with --output")
+	require.NoFileExists(t, filepath.Join(dir, "gateway.key"))
+}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
+	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
 )
 
@@ -69,8 +70,10 @@ func (f *Folder) begun() (held bool, err error) {
 		return false, f.foreign()
 	}
 	if err == nil && steps == 0 {
-		if err := refuseGateway(f.Dir); err != nil {
+		if of, err := ofGateway(f.Dir); err != nil {
 			return true, err
+		} else if of {
+			return true, fmt.Errorf("%s holds what a gateway recorded; give another folder with --output", f.Dir)
 		}
 	}
 	if f.Overwrite {
@@ -90,17 +93,22 @@ func (f *Folder) begun() (held bool, err error) {
 	return true, fmt.Errorf("%s holds %s already; continue it with --resume, give another folder with --output, or delete the run with --overwrite", f.Dir, what)
 }
 
-// refuseGateway refuses a folder whose store holds what agents did at a gateway.
-func refuseGateway(dir string) (err error) {
+// ofGateway tells whether the store in a folder holds what a gateway recorded.
+func ofGateway(dir string) (of bool, err error) {
 	db, err := store.OpenReader(filepath.Join(dir, store.File))
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if held, err := db.Holds(context.Background(), store.Gateway); err != nil || !held {
-		return err
+	return db.Holds(context.Background(), store.Gateway)
+}
+
+// CheckGateway keeps a gateway from recording into the store of a run.
+func (f *Folder) CheckGateway() error {
+	if _, err := os.Lstat(filepath.Join(f.Dir, JobFile)); err == nil {
+		return job.InputError(fmt.Errorf("%s is the folder of a run or of a job (it has a %s); give the gateway another one with --output", f.Dir, JobFile))
 	}
-	return fmt.Errorf("%s holds what a gateway recorded; give another folder with --output", dir)
+	return nil
 }
 
 // foreign refuses a file in place of the folder, and a folder without a run in it that holds files which a run would write over, such as the

@@ -2,6 +2,7 @@ package runfolder
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -158,12 +159,33 @@ func TestWhatAGatewayRecordedIsKept(t *testing.T) {
 				require.EqualError(t, f.Open(&job.Job{}, func(string) {}), want)
 				require.NoError(t, f.Close())
 			}
+			require.EqualError(t, New(dir, true).Check(), dir+" holds what a gateway recorded, and no run to resume; leave --resume out, and give another folder with --output")
 			from, err := store.OpenReader(filepath.Join(dir, store.File))
 			require.NoError(t, err)
 			kept, err := from.Holds(t.Context(), store.Gateway)
 			require.NoError(t, err)
 			require.True(t, kept)
 			require.NoError(t, from.Close())
+		})
+	}
+}
+
+// A run that was killed before it wrote its job, or while it made its store, has nothing that it could not go on with.
+func TestARunWithoutItsJobIsResumed(t *testing.T) {
+	for name, begin := range map[string]func(path string) error{
+		"an empty store": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"no job": func(path string) error {
+			db, err := store.Open(path)
+			return errors.Join(err, db.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			require.NoError(t, begin(filepath.Join(dir, store.File)))
+			f := New(dir, true)
+			require.NoError(t, f.Check())
+			require.NoError(t, f.Open(&job.Job{}, func(string) {}))
+			require.NoError(t, f.Close())
 		})
 	}
 }

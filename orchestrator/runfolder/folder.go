@@ -97,7 +97,7 @@ func (f *Folder) place() string {
 	return fmt.Sprintf("host %s, machine %s, store.db is inode %d", host, bytes.TrimSpace(machine), file)
 }
 
-// Check keeps a new run from writing over an old one that did a step.
+// Check keeps a new run from writing over an old one that did a step, and a resumed one from going on with what is none.
 func (f *Folder) Check() error {
 	if !f.resume {
 		if _, err := f.begun(); err != nil {
@@ -107,6 +107,12 @@ func (f *Folder) Check() error {
 	}
 	if _, err := os.Stat(filepath.Join(f.Dir, store.File)); err != nil {
 		return job.InputError(fmt.Errorf("%s holds no run to resume; leave --resume out", f.Dir))
+	}
+	if _, err := os.Stat(filepath.Join(f.Dir, JobFile)); err == nil {
+		return nil
+	}
+	if of, err := ofGateway(f.Dir); err == nil && of { // one that cannot be read is told of where it is opened for writing
+		return job.InputError(fmt.Errorf("%s holds what a gateway recorded, and no run to resume; leave --resume out, and give another folder with --output", f.Dir))
 	}
 	return nil
 }
