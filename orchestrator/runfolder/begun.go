@@ -73,7 +73,7 @@ func (f *Folder) begun() (held bool, err error) {
 		if of, err := ofGateway(f.Dir); err != nil {
 			return true, err
 		} else if of {
-			return true, fmt.Errorf("%s holds what a gateway recorded; give another folder with --output", f.Dir)
+			return true, job.InputError(fmt.Errorf("%s holds what a gateway recorded; give another folder with --output", f.Dir))
 		}
 	}
 	if f.Overwrite {
@@ -81,6 +81,8 @@ func (f *Folder) begun() (held bool, err error) {
 	}
 	what := "a run"
 	switch {
+	case store.DiskFull(err):
+		return true, err
 	case err != nil:
 		what = fmt.Sprintf("a run that cannot be read (%v)", err)
 	case steps == 0:
@@ -90,7 +92,7 @@ func (f *Folder) begun() (held bool, err error) {
 	default:
 		what = fmt.Sprintf("a run of %d steps", steps)
 	}
-	return true, fmt.Errorf("%s holds %s already; continue it with --resume, give another folder with --output, or delete the run with --overwrite", f.Dir, what)
+	return true, job.InputError(fmt.Errorf("%s holds %s already; continue it with --resume, give another folder with --output, or delete the run with --overwrite", f.Dir, what))
 }
 
 // ofGateway tells whether the store in a folder holds what a gateway recorded.
@@ -115,11 +117,11 @@ func (f *Folder) CheckGateway() error {
 // job.yaml that agentfly init wrote.
 func (f *Folder) foreign() error {
 	if info, err := os.Stat(f.Dir); err == nil && !info.IsDir() {
-		return fmt.Errorf("%s is a file; give a folder with --output", f.Dir)
+		return job.InputError(fmt.Errorf("%s is a file; give a folder with --output", f.Dir))
 	}
 	for _, name := range []string{JobFile, metricsFile, "summary.json"} {
 		if _, err := os.Lstat(filepath.Join(f.Dir, name)); err == nil {
-			return fmt.Errorf("%s is no run folder (it has no %s), and its %s would be overwritten; give another folder with --output", f.Dir, store.File, name)
+			return job.InputError(fmt.Errorf("%s is no run folder (it has no %s), and its %s would be overwritten; give another folder with --output", f.Dir, store.File, name))
 		}
 	}
 	return nil

@@ -100,10 +100,8 @@ func (f *Folder) place() string {
 // Check keeps a new run from writing over an old one that did a step, and a resumed one from going on with what is none.
 func (f *Folder) Check() error {
 	if !f.resume {
-		if _, err := f.begun(); err != nil {
-			return job.InputError(err)
-		}
-		return nil
+		_, err := f.begun()
+		return err
 	}
 	if _, err := os.Stat(filepath.Join(f.Dir, store.File)); err != nil {
 		return job.InputError(fmt.Errorf("%s holds no run to resume; leave --resume out", f.Dir))
@@ -157,7 +155,7 @@ func (f *Folder) Open(j *job.Job, note func(string)) (err error) {
 		}
 		held, err := f.begun() // another run may have been here meanwhile
 		if err != nil {
-			return job.InputError(err)
+			return err
 		}
 		if held {
 			if err := f.clear(note); err != nil {

@@ -107,3 +107,30 @@ func TestTheDiskFillsInACheckpointOfTheLog(t *testing.T) {
 	whole++
 	check(s)
 }
+
+// A store that is opened while its disk is full is not called damaged: nothing is wrong with it once there is room.
+func TestAStoreIsOpenedOnAFullDisk(t *testing.T) {
+	dir := smallDisk(t, 400<<10)
+	whole, begun, filler := filepath.Join(dir, "s.db"), filepath.Join(dir, "new.db"), filepath.Join(dir, "filler")
+	require.NoError(t, open(t, whole).Close())
+	require.ErrorIs(t, os.WriteFile(filler, make([]byte, 1<<20), 0o600), syscall.ENOSPC)
+	_, err := store.OpenReader(whole)
+	require.EqualError(t, err, "store: "+whole+": disk I/O error (4874); free some space on its disk, then try again")
+	require.True(t, store.DiskFull(err))
+	_, err = store.Open(whole)
+	require.EqualError(t, err, "store: "+whole+": disk I/O error (4874); free some space on its disk, then continue the run with --resume")
+	_, err = store.Open(begun)
+	require.EqualError(t, err, "store: "+begun+": database or disk is full (13); free some space on its disk, then continue the run with --resume")
+
+	require.NoError(t, os.WriteFile(filler, make([]byte, 250<<10), 0o600)) // there is room for a part of the migrations
+	_, err = store.Open(begun)
+	require.ErrorContains(t, err, "store: "+begun+": migration to version ")
+	require.ErrorContains(t, err, ": database or disk is full (13); free some space on its disk, then continue the run with --resume")
+	require.NoError(t, os.Remove(filler))
+	for _, path := range []string{whole, begun} {
+		require.NoError(t, open(t, path).Close())
+		r, err := store.OpenReader(path)
+		require.NoError(t, err)
+		require.NoError(t, r.Close())
+	}
+}

@@ -30,7 +30,7 @@ func OpenReader(path string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	version, err := versionOf(db, path)
+	version, err := versionOf(db, path, "try again")
 	if err == nil && (version < 1 || version > schemaVersion) {
 		err = fmt.Errorf("store: %s has version %d, this program reads versions 1 to %d", path, version, schemaVersion)
 	}

@@ -78,16 +78,21 @@ func connect(path, mode string) (*sql.DB, error) {
 	return db, nil
 }
 
-func versionOf(db *sql.DB, path string) (int, error) {
+// versionOf reads the version of a file's schema; then is what to do once a disk without room has some.
+func versionOf(db *sql.DB, path, then string) (int, error) {
 	var version int
-	if err := db.QueryRow("PRAGMA user_version").Scan(&version); err != nil {
+	err := db.QueryRow("PRAGMA user_version").Scan(&version)
+	switch {
+	case err == nil:
+		return version, nil
+	case damaged(err):
 		return 0, fmt.Errorf("store: %s cannot be read as a store: %w; move it away and start the run anew, or restore it", path, err)
 	}
-	return version, nil
+	return 0, fmt.Errorf("store: %s: %w%s", path, err, remedy(err, then))
 }
 
 func migrate(db *sql.DB, path string) error {
-	version, err := versionOf(db, path)
+	version, err := versionOf(db, path, resume)
 	if err != nil {
 		return err
 	}
@@ -97,13 +102,13 @@ func migrate(db *sql.DB, path string) error {
 	for ; version < schemaVersion; version++ {
 		tx, err := db.Begin()
 		if err != nil {
-			return fmt.Errorf("store: %s: %w", path, err)
+			return fmt.Errorf("store: %s: %w%s", path, err, remedy(err, resume))
 		}
 		if _, err = tx.Exec(migrations[version] + fmt.Sprintf("PRAGMA user_version = %d;", version+1)); err == nil {
 			err = tx.Commit()
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("store: %s: migration to version %d: %w", path, version+1, err), ignoreDone(tx.Rollback()))
+			return errors.Join(fmt.Errorf("store: %s: migration to version %d: %w%s", path, version+1, err, remedy(err, resume)), ignoreDone(tx.Rollback()))
 		}
 	}
 	return nil
@@ -116,21 +121,42 @@ func ignoreDone(err error) error {
 	return err
 }
 
+// resume is how a run goes on whose store can be written again.
+const resume = "continue the run with --resume"
+
+// DiskFull tells whether an error is that of a disk without room. The index of SQLite's log, which readers make too, has a code of its own.
+func DiskFull(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_FULL || e.Code() == sqlite3.SQLITE_IOERR_SHMSIZE)
+}
+
+// damaged tells whether an error says that the file is no store any more.
+func damaged(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_CORRUPT || e.Code()&0xff == sqlite3.SQLITE_NOTADB)
+}
+
+// remedy is what to do about an error of the file, to stand behind it, and then; "": nobody knows.
+func remedy(err error, then string) string {
+	var e *sqlite.Error
+	switch {
+	case DiskFull(err):
+		return "; free some space on its disk, then " + then
+	case errors.As(err, &e) && e.Code()&0xff == sqlite3.SQLITE_READONLY:
+		return "; make the file and its folder writable, then " + then
+	case damaged(err):
+		return "; restore the file from a copy, or begin a new run"
+	}
+	return ""
+}
+
 // explain says what to do about an error of the file.
 func (f *file) explain(err error) error {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
 		return err
 	}
-	switch e.Code() & 0xff {
-	case sqlite3.SQLITE_FULL:
-		return fmt.Errorf("%s: %w; free some space on its disk, then continue the run with --resume", f.path, err)
-	case sqlite3.SQLITE_READONLY:
-		return fmt.Errorf("%s: %w; make the file and its folder writable, then continue the run with --resume", f.path, err)
-	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return fmt.Errorf("%s: %w; restore the file from a copy, or begin a new run", f.path, err)
-	}
-	return fmt.Errorf("%s: %w", f.path, err)
+	return fmt.Errorf("%s: %w%s", f.path, err, remedy(err, resume))
 }
 
 // turnColumns are the columns of a trajectory, in the table of that name, that say where its turns are; version 1 had none.

@@ -1,0 +1,22 @@
+package store
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A migration that finds the disk full has the advice of a store that finds it full. A limit of the file's pages stands in for the disk's.
+func TestAMigrationOnAFullDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	db, err := connect(path, "rwc")
+	require.NoError(t, err)
+	defer db.Close()
+	db.SetMaxOpenConns(1) // the limit is a connection's
+	_, err = db.Exec("PRAGMA max_page_count = 12")
+	require.NoError(t, err)
+	err = migrate(db, path)
+	require.EqualError(t, err, "store: "+path+": migration to version 2: database or disk is full (13); free some space on its disk, then continue the run with --resume")
+	require.True(t, DiskFull(err))
+}
