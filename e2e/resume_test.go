@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 )
 
 func TestResumeIsBitIdentical(t *testing.T) {
@@ -161,4 +163,30 @@ func TestResumeSaysWhichSettingsChanged(t *testing.T) {
 	require.Zero(t, status, errs)
 	require.NotContains(t, out, "another setting")
 	require.NoFileExists(t, filepath.Join(dir, "job.2.yaml"))
+}
+
+// A run that refuses to go on is as it was: its job, how many steps it takes, and what a replay comes to.
+func TestARefusedResumeChangesNothing(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	train := func(args ...string) (int, string, string) {
+		return command("", append([]string{"train", "--output", dir, "examples/tiny.yaml"}, args...)...)
+	}
+	status, _, errs := train("--set", "trainer.steps=2")
+	require.Zero(t, status, errs)
+	before, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
+	require.NoError(t, err)
+	status, _, errs = train("--resume", "--set", "trainer.steps=4", "--set", "model.lora.rank=4")
+	require.Equal(t, 1, status, errs)
+	require.Contains(t, errs, "trainer.json: the run trained no adapter so far, and model.lora is set now; leave it out, or begin a new run with --output")
+	after, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
+	require.NoFileExists(t, filepath.Join(dir, "job.1.yaml"))
+	steps, err := runfolder.Planned(opened(t, dir))
+	require.NoError(t, err)
+	require.Equal(t, 2, steps)
+	status, out, errs := command("", "replay", dir)
+	require.Zero(t, status, "%s%s", out, errs)
+	require.Contains(t, out, "weights: identical\n")
 }

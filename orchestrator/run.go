@@ -115,6 +115,9 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	if err := r.recover(ctx); err != nil {
 		return err
 	}
+	if err := r.folder.GoOn(j, r.session.Notes.Know); err != nil { // not earlier: a run that could not go on is as it was
+		return err
+	}
 	r.objective.Prepare(r.found())
 	return nil
 }

@@ -167,5 +167,8 @@ func TestAdapterResumeIsBitIdentical(t *testing.T) {
 	_, foreign := begin(10)
 	require.ErrorContains(t, foreign.Load(dir), "the run trains on another base model")
 	full := makeTrainer(t, policytest.Make(t, 9), resolveBlock(t, "{}"), config)
-	require.ErrorContains(t, full.Load(dir), "the run trains on another base model")
+	require.ErrorContains(t, full.Load(dir), "the run trained an adapter so far, and model.lora is not set now")
+	require.NoError(t, full.Save(dir))
+	_, late := begin(9)
+	require.ErrorContains(t, late.Load(dir), "the run trained no adapter so far, and model.lora is set now")
 }

@@ -102,8 +102,14 @@ func (t *Trainer) load(dir string) error {
 	if err != nil {
 		return err
 	}
-	if base != state.Base {
-		return fmt.Errorf("%s: the run trains on another base model, or trained none before: SHA-256 %q then, %q now; give the run its base model back", trainerFile, state.Base, base)
+	switch {
+	case base == state.Base:
+	case state.Base == "":
+		return fmt.Errorf("%s: the run trained no adapter so far, and model.lora is set now; leave it out, or begin a new run with --output", trainerFile)
+	case base == "":
+		return fmt.Errorf("%s: the run trained an adapter so far, and model.lora is not set now; give it back, or begin a new run with --output", trainerFile)
+	default:
+		return fmt.Errorf("%s: the run trains on another base model: SHA-256 %q then, %q now; give the run its base model back", trainerFile, state.Base, base)
 	}
 	reference, err := t.reference.of(frozenReference(t.config, t.algorithm))
 	if err != nil {

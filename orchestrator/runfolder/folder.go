@@ -143,8 +143,7 @@ func cannotBeMade(err error) error {
 	return err
 }
 
-// Open makes the run folder, or opens the one to resume, and writes the job and how many steps it takes into it. note gets what the user should
-// know of a job that changed.
+// Open makes the run folder and writes the job into it, or opens the one to resume, whose job GoOn writes. note gets what the user should know.
 func (f *Folder) Open(j *job.Job, note func(string)) (err error) {
 	if err := os.MkdirAll(f.Checkpoints(), 0o755); err != nil {
 		return cannotBeMade(err)
@@ -173,28 +172,43 @@ func (f *Folder) Open(j *job.Job, note func(string)) (err error) {
 	if f.DB, err = store.Open(filepath.Join(f.Dir, store.File)); err != nil {
 		return err
 	}
-	if err := f.writeJob(j, note); err != nil {
-		return fmt.Errorf("orchestrator: run folder: %w", err)
+	if !f.resume {
+		if err := f.record(j, note); err != nil {
+			return err
+		}
 	}
 	folder, err := f.path()
 	if err != nil {
 		return err
 	}
-	facts := []store.Fact{
-		{Name: nameFact, Value: f.Name}, {Name: folderFact, Value: folder}, {Name: placeFact, Value: f.place()}, {Name: plannedFact, Value: strconv.Itoa(j.Trainer.Steps)},
-	}
+	facts := []store.Fact{{Name: nameFact, Value: f.Name}, {Name: folderFact, Value: folder}, {Name: placeFact, Value: f.place()}}
 	if err := f.DB.SetFacts(context.Background(), facts...); err != nil { // together: the name of a copy is never at its place
 		return err
-	}
-	if path, err := filepath.Abs(j.Path()); err == nil { // what the job's relative paths are relative to
-		if err := f.DB.SetFact(context.Background(), JobFact, path); err != nil {
-			return err
-		}
 	}
 	if f.Metrics, err = os.OpenFile(filepath.Join(f.Dir, metricsFile), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); err != nil {
 		return fmt.Errorf("orchestrator: run folder: %w", err)
 	}
 	return nil
+}
+
+// GoOn writes the job of a run that goes on with it; the folder of one that is refused keeps that of before. note gets what changed.
+func (f *Folder) GoOn(j *job.Job, note func(string)) error {
+	if !f.resume { // Open did
+		return nil
+	}
+	return f.record(j, note)
+}
+
+// record writes the job into the folder, and into the store how many steps it takes and where it lies.
+func (f *Folder) record(j *job.Job, note func(string)) error {
+	if err := f.writeJob(j, note); err != nil {
+		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	facts := []store.Fact{{Name: plannedFact, Value: strconv.Itoa(j.Trainer.Steps)}}
+	if path, err := filepath.Abs(j.Path()); err == nil { // what the job's relative paths are relative to
+		facts = append(facts, store.Fact{Name: JobFact, Value: path})
+	}
+	return f.DB.SetFacts(context.Background(), facts...)
 }
 
 // Planned is how many steps a run takes, as its process wrote into the store; 0: an older program wrote none.
