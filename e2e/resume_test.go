@@ -190,3 +190,38 @@ func TestARefusedResumeChangesNothing(t *testing.T) {
 	require.Zero(t, status, "%s%s", out, errs)
 	require.Contains(t, out, "weights: identical\n")
 }
+
+// A run goes on from its checkpoint, so another model.path would change nothing but its replay: it is refused, unless the model is the same one
+// elsewhere.
+func TestResumeRefusesAnotherModel(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	train := func(args ...string) (int, string, string) {
+		return command("", append([]string{"train", "--output", dir, "examples/tiny.yaml"}, args...)...)
+	}
+	replay := func() (int, string, string) { return command("", "replay", dir) }
+	status, _, errs := train("--set", "trainer.steps=2")
+	require.Zero(t, status, errs)
+	moved := filepath.Join(t.TempDir(), "moved")
+	require.NoError(t, os.CopyFS(moved, os.DirFS("examples/tiny/model")))
+	trained := filepath.Join(dir, "checkpoints", "step-2")
+	for path, says := range map[string]string{
+		"nowhere": "model.path: nowhere does not exist",
+		trained:   "model.path: the weights of " + trained + " are not those that the run in " + dir + " began with; give it that model back, or begin a new run with --output",
+	} {
+		status, _, errs := train("--resume", "--set", "trainer.steps=4", "--set", "model.path="+path)
+		require.Equal(t, 2, status, errs)
+		require.Contains(t, errs, says)
+	}
+	status, _, errs = train("--resume", "--set", "trainer.steps=4", "--set", "model.path="+moved)
+	require.Zero(t, status, errs)
+	status, out, errs := replay()
+	require.Zero(t, status, errs)
+	require.Contains(t, out, "weights: identical\n")
+
+	require.NoError(t, os.RemoveAll(moved))
+	require.NoError(t, os.CopyFS(moved, os.DirFS(trained)))
+	status, _, errs = replay()
+	require.Equal(t, 2, status, errs)
+	require.Contains(t, errs, "model.path: the weights of "+moved+" are not those that the run in "+dir+" began with; give it that model back")
+}

@@ -94,6 +94,9 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	if err := r.folder.Open(j, r.session.Notes.Know); err != nil { // not earlier: a run that could not begin leaves none behind
 		return err
 	}
+	if err := r.begunWith(ctx, from); err != nil {
+		return err
+	}
 	r.session.Logs.Open(filepath.Join(r.folder.Dir, "logs"))
 	if note := r.checked.UnknownNote(); note != "" {
 		r.session.Notes.Know(note)

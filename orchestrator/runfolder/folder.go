@@ -27,6 +27,9 @@ const (
 // JobFact is the path of the run's job file, to which the paths in the run folder's copy are relative.
 const JobFact = "job"
 
+// ModelFact tells the weights that the run began with from others; those of a run of an older program are not known.
+const ModelFact = "model"
+
 // plannedFact is how many steps the run takes. Those of sft.epochs follow from the data, which no reader of the folder has.
 const plannedFact = "planned"
 
