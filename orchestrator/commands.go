@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 
@@ -146,6 +147,11 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 		return err
 	}
 	s.Sampler.AwaitAgents() // none goes on from before
+	return sample(ctx, &s.Sampler, deal, j.Rollout, steps, f)
+}
+
+// sample is Sample with what it needs. More failures in a step than the limits allow are an error, once the step's trajectories were handed over.
+func sample(ctx context.Context, r *rollout.Sampler, deal *data.Dealer, limits job.Rollout, steps int, f func(*trajectory.Trajectory) error) error {
 	var one sync.Mutex
 	var failed error
 	hand := func(t *trajectory.Trajectory) error {
@@ -160,13 +166,17 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 		return nil
 	}
 	for step := range steps {
-		tasks := deal.Tasks(step, j.Rollout.Groups)
-		if s.Sampler.Trees == nil {
-			_, _ = s.Sampler.Groups(ctx, "rollout", step, tasks, j.Rollout.GroupSize, hand)
+		tasks := deal.Tasks(step, limits.Groups)
+		var groups []trajectory.Group
+		if r.Trees == nil {
+			groups, _ = r.Groups(ctx, "rollout", step, tasks, limits.GroupSize, hand)
 		} else {
-			s.Sampler.Forest(ctx, "rollout", step, tasks, j.Rollout.GroupSize, hand)
+			groups = r.Forest(ctx, "rollout", step, tasks, limits.GroupSize, hand)
 		}
 		if err := errors.Join(failed, ctx.Err()); err != nil {
+			return err
+		}
+		if err := rollout.TooManyFailed(limits, fmt.Sprintf("step %d", step+1), groups); err != nil {
 			return err
 		}
 	}
