@@ -166,11 +166,21 @@ func (h *handler) reward(w http.ResponseWriter, r *http.Request, d dialects.Dial
 		Call   string   `json:"call"`
 		ID     string   `json:"id"`
 	}
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16)).Decode(&in)
+	var members map[string]json.RawMessage
+	unknown := ""
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<16))
+	if err == nil {
+		err = json.Unmarshal(data, &members)
+	}
+	if err == nil {
+		unknown, err = wording.UnknownKey(members, "reward", "call", "id"), json.Unmarshal(data, &in)
+	}
 	var kind *json.UnmarshalTypeError
 	switch {
+	case unknown != "":
+		err = &dialects.Error{Status: http.StatusBadRequest, Message: "the reward " + unknown}
 	case errors.As(err, &kind):
-		err = &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the reward is not such as {\"reward\": 0.5}: a JSON %s does not fit %s", kind.Value, cmp.Or(kind.Field, "the whole")), Param: kind.Field}
+		err = &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the reward is not such as {\"reward\": 0.5}: a JSON %s does not fit %s", wording.Clip(kind.Value, 40), cmp.Or(kind.Field, "the whole")), Param: kind.Field}
 	case err != nil:
 		err = &dialects.Error{Status: http.StatusBadRequest, Message: "the reward is not JSON such as {\"reward\": 0.5}: " + wording.JSONReason(err)}
 	case in.Reward == nil:

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,6 +42,10 @@ func TestRewardsThatAreNone(t *testing.T) {
 		`[]`:             `the reward is not such as {\"reward\": 0.5}: a JSON array does not fit the whole`,
 		`{"reward"`:      `the reward is not JSON such as {\"reward\": 0.5}: `,
 		`{}`:             "reward is missing",
+		`{"rewards":1}`:  `the reward has the unknown key \"rewards\" (did you mean \"reward\"?); allowed: reward, call, id`,
+
+		`{"reward":1,"cal":"x"}`:                       `the reward has the unknown key \"cal\" (did you mean \"call\"?)`,
+		`{"reward":1` + strings.Repeat("0", 400) + `}`: `the reward is not such as {\"reward\": 0.5}: a JSON number 1` + strings.Repeat("0", 32) + `… does not fit reward`,
 	} {
 		status, text := b.post("/agentfly/reward", body)
 		require.Equal(t, http.StatusBadRequest, status)

@@ -256,8 +256,8 @@ func readEnd(path string, end *Ended) error {
 	case len(data) > most:
 		return fmt.Errorf("the agent's result has %d bytes, at most %d are read", len(data), most)
 	}
-	if err := json.Unmarshal(data, end); err != nil {
-		return fmt.Errorf("the agent's result (%s) is not JSON such as {\"answer\": \"391\", \"reward\": 1}: %w", envEnd, err)
+	if err := readResult(data, end, "answer", "reward"); err != nil {
+		return fmt.Errorf("the agent's result (%s) %w", envEnd, err)
 	}
 	return nil
 }

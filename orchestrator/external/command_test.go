@@ -41,3 +41,20 @@ func TestHostsWithoutAProxy(t *testing.T) {
 		})
 	}
 }
+
+// A result that is none fails the trajectory in words of JSON, and so does one with a misspelt key, whose reward would be missing.
+func TestResultsThatAreNone(t *testing.T) {
+	for result, says := range map[string]string{
+		`no`:              `is not JSON such as {"answer": "391", "reward": 1}: invalid character`,
+		`[1]`:             `is not such as {"answer": "391", "reward": 1}: a JSON array does not fit the whole`,
+		`{"reward":true}`: `is not such as {"answer": "391", "reward": 1}: a JSON bool does not fit reward`,
+		`{"answer":2}`:    `is not such as {"answer": "391", "reward": 1}: a JSON number does not fit answer`,
+		`{"rewards":1}`:   `has the unknown key "rewards" (did you mean "reward"?); allowed: answer, reward`,
+		`{"score":0.5}`:   `has the unknown key "score"; allowed: answer, reward`,
+	} {
+		agent := &external.Command{Args: []string{"sh", "-c", `printf %s "$0" >"$AGENTFLY_RESULT"`, result}, Folder: t.TempDir()}
+		_, err := agent.Run(t.Context(), assignment("train-0-0-0"))
+		require.ErrorContains(t, err, "the agent's result (AGENTFLY_RESULT) "+says, result)
+		require.NotContains(t, err.Error(), "Go")
+	}
+}

@@ -278,9 +278,13 @@ func (o *Online) result(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var in result
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, most)).Decode(&in)
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	if err != nil {
-		refuse(w, http.StatusBadRequest, "the result is not JSON such as {\"answer\": \"391\", \"reward\": 1}: "+err.Error())
+		refuse(w, http.StatusBadRequest, fmt.Sprintf("the result cannot be read; send at most %d bytes: %v", most, err))
+		return
+	}
+	if err := readResult(data, &in, "answer", "reward", "error"); err != nil {
+		refuse(w, http.StatusBadRequest, "the result "+err.Error())
 		return
 	}
 	body, err := json.Marshal(in)

@@ -91,3 +91,40 @@ func TestAnAgentThatLeftGetsNoTask(t *testing.T) {
 		})
 	}
 }
+
+// A result that is none is refused in words of JSON, and leaves the trajectory to the right one.
+func TestPostedResultsThatAreNone(t *testing.T) {
+	o := &external.Online{Key: "run", Patience: time.Minute}
+	routes := o.Routes()
+	reward := make(chan float64, 1)
+	go func() {
+		a := assignment("train-0-0-0")
+		a.Resumed = true // its agent has it
+		end, _ := o.Run(t.Context(), a)
+		reward <- *end.Reward
+	}()
+	post := func(body string) (int, string) {
+		r := httptest.NewRequest(http.MethodPost, "/agentfly/result", strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer "+assignment("train-0-0-0").Key)
+		w := httptest.NewRecorder()
+		routes["/agentfly/result"](w, r)
+		return w.Code, w.Body.String()
+	}
+	require.Eventually(t, func() bool { status, _ := post(`no`); return status == http.StatusBadRequest }, 10*time.Second, time.Millisecond)
+	for body, says := range map[string]string{
+		`{"rewards":1}`:          `the result has the unknown key \"rewards\" (did you mean \"reward\"?); allowed: answer, reward, error`,
+		`{"score":0.5}`:          `the result has the unknown key \"score\"; allowed: answer, reward, error`,
+		`{"reward":true}`:        `a JSON bool does not fit reward`,
+		`{"error":1}`:            `a JSON number does not fit error`,
+		`{"reward":1`:            `the result is not JSON such as {\"answer\": \"391\", \"reward\": 1}: `,
+		strings.Repeat("1", 1e5): `send at most 65536 bytes`,
+	} {
+		status, text := post(body)
+		require.Equal(t, http.StatusBadRequest, status, text)
+		require.Contains(t, text, says)
+		require.NotContains(t, text, "Go")
+	}
+	status, text := post(`{"reward":0.5}`)
+	require.Equal(t, http.StatusOK, status, text)
+	require.Equal(t, 0.5, <-reward)
+}
