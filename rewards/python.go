@@ -1,13 +1,13 @@
 package rewards
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -245,9 +245,12 @@ func callOf(r trajectory.ToolResult) trajectory.ToolCall {
 // readScore reads a number, or an object with reward and further numbers.
 func readScore(result json.RawMessage) (Score, error) {
 	var v any
-	d := json.NewDecoder(bytes.NewReader(result))
-	if err := d.Decode(&v); err != nil {
-		return Score{}, fmt.Errorf("the result cannot be read: %w", err)
+	if err := json.Unmarshal(result, &v); err != nil {
+		var kind *json.UnmarshalTypeError
+		if errors.As(err, &kind) {
+			return Score{}, fmt.Errorf("it returned the %s; return numbers from -%g to %[2]g", wording.Clip(kind.Value, 40), math.MaxFloat64)
+		}
+		return Score{}, fmt.Errorf("the result cannot be read: %s", wording.JSONReason(err))
 	}
 	if n, ok := scoreNumber(v); ok {
 		return Score{Value: n}, nil

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,6 +61,10 @@ def needs(final_response, golden):
 @reward()
 def nan(final_response):
     return float("nan")
+
+@reward()
+def huge(final_response):
+    return 10**400
 
 @reward()
 def text(final_response):
@@ -131,6 +136,7 @@ func TestPythonRewards(t *testing.T) {
 		"nan":       "the function returned nan or an infinity; return finite numbers",
 		"text":      `it returned "good"; return a number, or a dict whose reward is a number`,
 		"no_reward": `it returned {"score": 1}; return a number, or a dict whose reward is a number`,
+		"huge":      "it returned the number 1" + strings.Repeat("0", 32) + "…; return numbers from -1.7976931348623157e+308 to 1.7976931348623157e+308",
 		"raises":    "ValueError: no",
 		"crashes":   "crashes broke: its process ended: the worker ended (exit status 9); the last that it wrote: ",
 		"hangs":     "no score after 200ms, the timeout of its decorator",
