@@ -113,7 +113,7 @@ func (c serveCommand) serve(x *cli.Context) error {
 	length := p.Config.MaxContext()
 	if n := x.Int("max-model-len"); n > 0 {
 		if err := p.Config.CheckLength(n); err != nil {
-			return usagef("--max-model-len: %v", err)
+			return usagef("--max-model-len: %v; allowed: 2 to %d", err, length)
 		}
 		length = n
 	}

@@ -262,9 +262,9 @@ func (c *Config) CheckLength(n int) error {
 		return nil
 	}
 	if c.SlidingWindow > 0 && c.SlidingWindow <= c.MaxPositionEmbeddings {
-		return fmt.Errorf("modelfile: a sequence of %d tokens exceeds the model's sliding window of %d, beyond which its attention is not supported; lower max_tokens", n, c.SlidingWindow)
+		return fmt.Errorf("modelfile: a sequence of %d tokens exceeds the model's sliding window of %d, beyond which its attention is not supported", n, c.SlidingWindow)
 	}
-	return fmt.Errorf("modelfile: a sequence of %d tokens exceeds the model's max_position_embeddings of %d; lower max_tokens", n, c.MaxPositionEmbeddings)
+	return fmt.Errorf("modelfile: a sequence of %d tokens exceeds the model's max_position_embeddings of %d", n, c.MaxPositionEmbeddings)
 }
 
 // maxSize bounds every size of a config, so that products of two fit into an int64.

@@ -142,11 +142,11 @@ func TestCheckLength(t *testing.T) {
 	c, err := ParseConfig(edit(t, "mistral", map[string]any{"sliding_window": 256}), nil)
 	require.NoError(t, err)
 	require.NoError(t, c.CheckLength(256))
-	require.EqualError(t, c.CheckLength(257), "modelfile: a sequence of 257 tokens exceeds the model's sliding window of 256, beyond which its attention is not supported; lower max_tokens")
+	require.EqualError(t, c.CheckLength(257), "modelfile: a sequence of 257 tokens exceeds the model's sliding window of 256, beyond which its attention is not supported")
 	c, err = ParseConfig(edit(t, "llama", nil), nil)
 	require.NoError(t, err)
 	require.NoError(t, c.CheckLength(1024))
-	require.EqualError(t, c.CheckLength(1025), "modelfile: a sequence of 1025 tokens exceeds the model's max_position_embeddings of 1024; lower max_tokens")
+	require.EqualError(t, c.CheckLength(1025), "modelfile: a sequence of 1025 tokens exceeds the model's max_position_embeddings of 1024")
 }
 
 // TestRope: the frequencies of transformers (scripts/goldens/rope.py). torch's float32 power is not correctly rounded,

@@ -140,6 +140,9 @@ func readAll(body io.Reader) ([]byte, error) {
 
 func decode(data []byte, out any) error {
 	if err := json.Unmarshal(data, out); err != nil {
+		if isPage(data) {
+			return fmt.Errorf("%w: %s", errReply, aPage)
+		}
 		return fmt.Errorf("%w: %w in %q", errReply, err, short(string(data)))
 	}
 	return nil
@@ -149,6 +152,10 @@ func decode(data []byte, out any) error {
 func newStatusError(status int, header http.Header, body []byte) *statusError {
 	e := &statusError{Status: status, Message: short(string(body))}
 	e.RetryAfter, _ = retry.After(header, time.Now())
+	if isPage(body) {
+		e.Message = aPage
+		return e
+	}
 	var forms struct {
 		Error   json.RawMessage `json:"error"`
 		Detail  json.RawMessage `json:"detail"`
@@ -177,6 +184,11 @@ func newStatusError(status int, header http.Header, body []byte) *statusError {
 	}
 	return e
 }
+
+// aPage stands for a reply that is a web page, a proxy's or another server's, whose text says less than its status.
+const aPage = "a web page"
+
+func isPage(body []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) }
 
 // short makes a text fit into an error of one line. What a terminal would obey, such as the escape character, is replaced: the
 // text is a server's, or its log's.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -79,7 +80,7 @@ func probe(ctx context.Context, c *completer, name string) (Server, error) {
 		} `json:"data"`
 	}
 	if err := c.client.call(ctx, http.MethodGet, "/v1/models", nil, &models); err != nil {
-		return s, fmt.Errorf("models: %w", err)
+		return s, noModels(err)
 	}
 	for _, m := range models.Data {
 		if m.ID == name || name == "" && m.Parent == nil && s.Model == "" {
@@ -108,6 +109,19 @@ func probe(ctx context.Context, c *completer, name string) (Server, error) {
 		return s, fmt.Errorf("probe request: %w", err)
 	}
 	return s, nil
+}
+
+// noModels says what to do about a server that does not list its models.
+func noModels(err error) error {
+	var dial *net.OpError
+	var status *statusError
+	switch {
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return fmt.Errorf("nobody answers (%w); start the server", dial)
+	case errors.Is(err, errReply), errors.As(err, &status) && slices.Contains([]int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented}, status.Status):
+		return fmt.Errorf("/v1/models: %w; this is not a vLLM server", err)
+	}
+	return fmt.Errorf("models: %w", err)
 }
 
 func probeRoutes(ctx context.Context, c *completer, s *Server) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -423,7 +424,21 @@ func TestOptions(t *testing.T) {
 	_, err = New(t.Context(), Options{URLs: []string{"localhost:8000"}})
 	require.ErrorContains(t, err, "it must begin with http:// or https://")
 	_, err = New(t.Context(), Options{URLs: []string{"http://127.0.0.1:1"}})
-	require.ErrorContains(t, err, "vllm: http://127.0.0.1:1: models: ")
+	require.EqualError(t, err, "vllm: http://127.0.0.1:1: nobody answers (dial tcp 127.0.0.1:1: connect: connection refused); start the server")
+	page := "<!DOCTYPE HTML>\n<html><title>It works</title></html>"
+	for status, want := range map[int]string{
+		http.StatusOK:         "/v1/models: unusable reply: a web page; this is not a vLLM server",
+		http.StatusNotFound:   "/v1/models: 404: a web page; this is not a vLLM server",
+		http.StatusBadGateway: "models: 502: a web page",
+	} {
+		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			fmt.Fprint(w, page)
+		}))
+		_, err = New(t.Context(), Options{URLs: []string{web.URL}})
+		require.EqualError(t, err, "vllm: "+web.URL+": "+want)
+		web.Close()
+	}
 	f := newFake(t)
 	_, err = New(t.Context(), Options{URLs: []string{f.URL}, Model: "another"})
 	require.ErrorContains(t, err, `the server has no model "another"`)
