@@ -3,16 +3,18 @@
 package e2e_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// Every block of docs/recipes.md that is marked sh runs, top to bottom, in a folder with the example jobs.
+// The blocks of docs/recipes.md that are marked sh run in one shell, top to bottom, in a folder with the example jobs.
 func TestRecipesRun(t *testing.T) {
 	needTorch(t)
 	needPython(t)
@@ -24,10 +26,12 @@ func TestRecipesRun(t *testing.T) {
 	blocks := regexp.MustCompile("(?s)\n## ([^\n]+)\n(?:[^#]|#[^#])*?\n```sh\n(.*?)```").FindAllStringSubmatch(string(page), -1)
 	require.Len(t, blocks, len(regexp.MustCompile("(?m)^```sh$").FindAllString(string(page), -1)), "a section has one block that runs")
 	require.GreaterOrEqual(t, len(blocks), 7)
+	var script strings.Builder
 	for _, block := range blocks {
-		sh := exec.Command("sh", "-euc", block[2])
-		sh.Dir = dir
-		out, err := sh.CombinedOutput()
-		require.NoError(t, err, "%s\n%s", block[1], out)
+		fmt.Fprintf(&script, "echo '## %s'\n%s", block[1], block[2])
 	}
+	sh := exec.Command("sh", "-euc", script.String())
+	sh.Dir = dir
+	out, err := sh.CombinedOutput()
+	require.NoError(t, err, "%s", out)
 }
