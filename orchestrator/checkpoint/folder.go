@@ -1,12 +1,14 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sort"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/agentfly/agentfly/modelfile"
 )
@@ -60,7 +62,7 @@ func (f Folder) Save(state State, write func(dir string) error) error {
 		err = pointTo(filepath.Join(f.Dir, Last), name)
 	}
 	if err != nil {
-		return fmt.Errorf("orchestrator: checkpoint after step %d: %w", state.Step, err)
+		return fmt.Errorf("orchestrator: checkpoint after step %d: %w", state.Step, f.explain(err))
 	}
 	return f.prune(name)
 }
@@ -68,9 +70,17 @@ func (f Folder) Save(state State, write func(dir string) error) error {
 // PointToBest points best to the checkpoint of a step. The one that was the best may go.
 func (f Folder) PointToBest(step int) error {
 	if err := pointTo(filepath.Join(f.Dir, Best), Name(step)); err != nil {
-		return fmt.Errorf("orchestrator: checkpoints/best: %w", err)
+		return fmt.Errorf("orchestrator: checkpoints/best: %w", f.explain(err))
 	}
 	return f.prune(Name(step))
+}
+
+// explain says what to do about a full disk, without the path in a temporary folder that is gone.
+func (f Folder) explain(err error) error {
+	if errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("%s: %w; free some space on its disk, then continue the run with --resume", f.Dir, syscall.ENOSPC)
+	}
+	return err
 }
 
 // Target is the checkpoint that a link points to; "" for none.

@@ -1,8 +1,11 @@
 package checkpoint
 
 import (
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,4 +41,15 @@ func TestUnfinishedCheckpointsAreRemoved(t *testing.T) {
 		names = append(names, e.Name())
 	}
 	require.Equal(t, []string{"last", "notes.tmp", "step-5"}, names)
+}
+
+// A checkpoint that does not fit is told in one short line, with what to do; the one before stays the last.
+func TestACheckpointThatDoesNotFit(t *testing.T) {
+	f := Folder{Dir: t.TempDir(), Keep: 1}
+	require.NoError(t, f.Save(State{Step: 1}, func(string) error { return nil }))
+	err := f.Save(State{Step: 2}, func(dir string) error {
+		return fmt.Errorf("modelfile: %w", &fs.PathError{Op: "write", Path: filepath.Join(dir, "model.safetensors"), Err: syscall.ENOSPC})
+	})
+	require.EqualError(t, err, "orchestrator: checkpoint after step 2: "+f.Dir+": no space left on device; free some space on its disk, then continue the run with --resume")
+	require.Equal(t, "step-1", f.Target(Last))
 }
