@@ -24,6 +24,19 @@ func now(ended string, written time.Time, pid int) *runfolder.Now {
 	return &runfolder.Now{Host: host, PID: pid, Started: written, Written: written, Doing: "the update of step 3", Since: written, Ended: ended, Error: "out of memory"}
 }
 
+// A process that writes no more and still has the run folder is not gone: it is told what lets a stopped one go on.
+func TestARunWhoseProcessIsStopped(t *testing.T) {
+	dir := t.TempDir()
+	overviewtest.Run{Steps: overviewtest.Steps(0.5), Now: now("", time.Now().Add(-time.Minute), os.Getpid())}.Write(t, dir)
+	f := runfolder.New(dir, true)
+	require.NoError(t, f.Lock(func(note string) { t.Fatal(note) }))
+	r := overview.Read(dir)
+	require.Equal(t, overview.Interrupted, r.State)
+	require.Regexp(t, fmt.Sprintf(`^its process \(%d\) is there and has written nothing for 1m\d*s: it is stopped \(kill -CONT %[1]d lets it go on\), it hangs, or its disk is full$`, os.Getpid()), r.Error)
+	require.NoError(t, f.Close())
+	require.Equal(t, "its process ended without a word: it was killed, its disk is full, or its machine is gone", overview.Read(dir).Error, "another process has its number")
+}
+
 // How a run stands is what its process last wrote, held against whether that process is there.
 func TestStates(t *testing.T) {
 	root := t.TempDir()

@@ -194,7 +194,7 @@ const quiet = 2 * time.Minute
 
 // state tells how the run stands, and why where that is not its end.
 func (r *Run) state(at time.Time) (State, string) {
-	const gone = "its process ended without a word: it was killed, or its machine is gone"
+	const gone = "its process ended without a word: it was killed, its disk is full, or its machine is gone"
 	if n := r.now; n != nil {
 		switch {
 		case n.Running(at):
@@ -203,6 +203,8 @@ func (r *Run) state(at time.Time) (State, string) {
 			return Ended, ""
 		case n.Ended == runfolder.EndedFailed:
 			return Failed, n.Error
+		case n.Ended == "" && n.Holds(r.Dir):
+			return Interrupted, fmt.Sprintf("its process (%d) is there and has written nothing for %v: it is stopped (kill -CONT %[1]d lets it go on), it hangs, or its disk is full", n.PID, at.Sub(n.Written).Round(time.Second))
 		case n.Ended == "":
 			return Interrupted, gone
 		}

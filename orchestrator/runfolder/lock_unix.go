@@ -24,6 +24,15 @@ func lockFolder(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil // closing releases the lock
 }
 
+// locked tells whether somebody has locked a folder, as far as can be said.
+func locked(dir string) bool {
+	unlock, err := lockFolder(dir)
+	if err == nil {
+		unlock()
+	}
+	return errors.Is(err, errLocked)
+}
+
 // inode is the number of a file in its file system; 0 is unknown.
 func inode(file os.FileInfo) uint64 {
 	if stat, ok := file.Sys().(*syscall.Stat_t); ok {

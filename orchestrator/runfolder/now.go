@@ -87,6 +87,13 @@ func (n *Now) Running(now time.Time) bool {
 	return n != nil && n.Ended == "" && writes(n.Host, n.PID, n.Written, 4*NowBeat, now)
 }
 
+// Holds tells whether the process that wrote n is on this machine and still has the run folder, although it writes no more: it is stopped, or hangs. The
+// lock is asked last, because that refuses, for a moment, a process that begins to train there.
+func (n *Now) Holds(dir string) bool {
+	here, err := os.Hostname()
+	return err == nil && here == n.Host && n.PID > 0 && alive(n.PID) && locked(dir)
+}
+
 // writes tells whether a process still writes a file which it writes at least every so often.
 func writes(host string, pid int, written time.Time, every time.Duration, now time.Time) bool {
 	if now.Sub(written) > every {
