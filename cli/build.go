@@ -27,7 +27,7 @@ func (c buildCommand) command() *cli.Command {
 		Description: "The program is the whole command line with your parts in it. DIR is the folder of a main package whose main calls agentfly.Main, in a module that requires " + module + ".\n" +
 			"libtorch and the C++ library are fetched and compiled at the first build; what stands behind -- goes to go build.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "the program's `FILE`; default is bin/ and the name of the folder"},
+			&cli.StringFlag{Name: "output", TakesFile: true, Aliases: []string{"o"}, Usage: "the program's `FILE`; default is bin/ and the name of the folder"},
 			&cli.BoolFlag{Name: "no-torch", Usage: "without libtorch: all but training and the local engine, and no C++ compiler is needed"},
 		},
 	}

@@ -117,7 +117,7 @@ func setFlag() cli.Flag {
 
 // modelFlag is shared by the commands that read a model.
 func modelFlag() cli.Flag {
-	return &cli.StringFlag{Name: "model", Usage: "folder, .gguf, run folder or hub id `MODEL`"}
+	return &cli.StringFlag{Name: "model", TakesFile: true, Usage: "folder, .gguf, run folder or hub id `MODEL`"}
 }
 
 // commands are all commands, in the order of --help.

@@ -25,7 +25,7 @@ func (c exportCommand) command() *cli.Command {
 		Name: "export", Usage: "write runs for other programs: curves, trajectories", ArgsUsage: "RUN... FORMAT", Action: c.export,
 		Description: strings.Join(about, "\n"),
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "out", Usage: "`FOLDER` that gets a folder for each run; default is FORMAT in the run's own folder"},
+			&cli.StringFlag{Name: "out", TakesFile: true, Usage: "`FOLDER` that gets a folder for each run; default is FORMAT in the run's own folder"},
 			&cli.StringFlag{Name: "to", Usage: "`URL` of the server, for mlflow and otlp"},
 		},
 	}

@@ -26,7 +26,7 @@ func (c gatewayCommand) command() *cli.Command {
 			"Anthropic's APIs, and end it with POST /agentfly/result. Nothing is trained. See docs/gateway.md.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "listen", Value: "127.0.0.1:8100", Usage: "`HOST:PORT`; port 0 takes a free one"},
-			&cli.StringFlag{Name: "output", Value: "runs/gateway", Usage: "`FOLDER` of the store; sessions that are open in it go on"},
+			&cli.StringFlag{Name: "output", TakesFile: true, Value: "runs/gateway", Usage: "`FOLDER` of the store; sessions that are open in it go on"},
 			&cli.StringFlag{Name: "api-key", EnvVars: []string{"AGENTFLY_API_KEY"}, Usage: "`KEY` that begins sessions; default is a new one, which is printed"},
 			&cli.StringSliceFlag{Name: "set", Usage: "`KEY=VALUE` changes a setting of the job"},
 		},

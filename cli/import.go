@@ -19,7 +19,7 @@ func (c importCommand) command() *cli.Command {
 	return &cli.Command{
 		Name: "import", Usage: "make data to learn from of others' trajectories", ArgsUsage: "atif FILE...", Action: c.atif,
 		Description: "atif         ATIF 1.0 to 1.8: documents in a file each, a list of them, or one a line",
-		Flags:       []cli.Flag{&cli.StringFlag{Name: "output", Usage: "`FILE` of JSON lines to write, for data.train of a job with sft"}},
+		Flags:       []cli.Flag{&cli.StringFlag{Name: "output", TakesFile: true, Usage: "`FILE` of JSON lines to write, for data.train of a job with sft"}},
 	}
 }
 

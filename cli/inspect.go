@@ -38,7 +38,7 @@ func (c inspectCommands) command() *cli.Command {
 		{Name: "loss", Usage: "algorithm and trajectories -> advantages, loss, gradient", Action: c.loss},
 		{Name: "trajectory", Usage: "the stored trajectories of a run, token by token", Flags: trajectoryFlags(), Action: c.trajectory},
 		{Name: "tree", Usage: "the groups of a run whose trajectories branch, drawn", Flags: []cli.Flag{
-			&cli.StringFlag{Name: "run", Usage: "run folder `DIR`"}, &cli.StringFlag{Name: "id", Usage: "only the group of this trajectory"},
+			&cli.StringFlag{Name: "run", TakesFile: true, Usage: "run folder `DIR`"}, &cli.StringFlag{Name: "id", Usage: "only the group of this trajectory"},
 			&cli.IntFlag{Name: "limit", Usage: "at most `N` groups"},
 		}, Action: c.tree},
 	}}

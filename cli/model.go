@@ -16,7 +16,7 @@ type modelCommands struct{ *env }
 func (c modelCommands) command() *cli.Command {
 	return &cli.Command{Name: "model", Usage: "look at and fetch models", Subcommands: []*cli.Command{
 		{Name: "info", Usage: "describe a model", ArgsUsage: "MODEL", Flags: []cli.Flag{&cli.BoolFlag{Name: "json"}}, Action: c.info},
-		{Name: "pull", Usage: "fetch a model from the hub", ArgsUsage: "ORG/NAME[@REVISION]", Flags: []cli.Flag{plainFlag(), &cli.StringFlag{Name: "file", Usage: "only this .gguf `FILE`"}}, Action: c.pull},
+		{Name: "pull", Usage: "fetch a model from the hub", ArgsUsage: "ORG/NAME[@REVISION]", Flags: []cli.Flag{plainFlag(), &cli.StringFlag{Name: "file", TakesFile: true, Usage: "only this .gguf `FILE`"}}, Action: c.pull},
 		{Name: "import", Usage: "convert a model to a Hugging Face folder", ArgsUsage: "MODEL DIR", Flags: []cli.Flag{&cli.StringFlag{Name: "dtype", Usage: "F32, F16 or BF16; default keeps the 16-bit type that all matrices have, and makes the rest F32"}}, Action: c.convert},
 	}}
 }

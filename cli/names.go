@@ -34,6 +34,7 @@ func lookUp(a *cli.App, words []string) *named {
 	for _, word := range words {
 		switch {
 		case n.needs != "":
+			n.value(n.needs, word)
 			n.needs = ""
 		case n.ended:
 			n.arguments = append(n.arguments, word)
@@ -75,7 +76,7 @@ func (n *named) fail(format string, args ...any) {
 }
 
 func (n *named) flag(word string) {
-	name, _, valued := strings.Cut(strings.TrimLeft(word, "-"), "=")
+	name, value, valued := strings.Cut(strings.TrimLeft(word, "-"), "=")
 	if slices.Contains(cli.HelpFlag.Names(), name) {
 		n.asksHelp = true
 		return
@@ -90,8 +91,19 @@ func (n *named) flag(word string) {
 		return
 	}
 	n.given = append(n.given, n.flags[i].Names()...)
-	if !valued && takesNext(n.flags[i:i+1], word) {
+	switch {
+	case valued:
+		n.value(name, value)
+	case takesNext(n.flags[i:i+1], word):
 		n.needs = name
+	}
+}
+
+// value refuses an empty path, which a shell makes of a variable that is not set: it would stand for the flag's default.
+func (n *named) value(name, value string) {
+	i := slices.IndexFunc(n.flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
+	if path, ok := n.flags[i].(*cli.StringFlag); ok && path.TakesFile && value == "" {
+		n.fail("--%s is empty; give it a path, or leave it out", name)
 	}
 }
 

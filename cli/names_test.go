@@ -64,6 +64,31 @@ func TestUnknownNamesAreRefused(t *testing.T) {
 	}
 }
 
+// A path that is empty, as of a shell's variable that is not set, does not stand for the default.
+func TestEmptyPathsAreRefused(t *testing.T) {
+	for line, want := range map[string]string{
+		"train job.yaml --output=":   "--output is empty; give it a path, or leave it out; see agentfly train --help",
+		"train --output ~ job.yaml":  "--output is empty; give it a path, or leave it out; see agentfly train --help",
+		"build -o ~":                 "--o is empty; give it a path, or leave it out; see agentfly build --help",
+		"eval job.yaml --model ~":    "--model is empty; give it a path, or leave it out; see agentfly eval --help",
+		"export run csv --out=":      "--out is empty; give it a path, or leave it out; see agentfly export --help",
+		"gateway m --output ~":       "--output is empty; give it a path, or leave it out; see agentfly gateway --help",
+		"inspect trajectory --run ~": "--run is empty; give it a path, or leave it out; see agentfly inspect trajectory --help",
+		"model pull a/b --file ~":    "--file is empty; give it a path, or leave it out; see agentfly model pull --help",
+		"replay run --output ~":      "--output is empty; give it a path, or leave it out; see agentfly replay --help",
+		"import atif x --output ~":   "--output is empty; give it a path, or leave it out; see agentfly import --help",
+	} {
+		words := strings.Fields(line)
+		for i := range words {
+			words[i] = strings.ReplaceAll(words[i], "~", "")
+		}
+		err := Program{In: strings.NewReader(""), Out: io.Discard, ErrOut: io.Discard}.Run(context.Background(), append([]string{"agentfly"}, words...))
+		var usage *UsageError
+		require.True(t, errors.As(err, &usage), "%s: %v", line, err)
+		require.Contains(t, err.Error(), want, line)
+	}
+}
+
 func TestHelpAndVersionAreFlags(t *testing.T) {
 	command, err := runLine("version")
 	require.NoError(t, err)

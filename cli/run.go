@@ -31,7 +31,7 @@ func (c runCommands) all() []*cli.Command {
 		{
 			Name: "train", Usage: "train the policy of a job file", ArgsUsage: "JOB",
 			Flags: []cli.Flag{
-				&cli.StringFlag{Name: "output", Usage: "run folder `DIR`, instead of the job's"},
+				&cli.StringFlag{Name: "output", TakesFile: true, Usage: "run folder `DIR`, instead of the job's"},
 				&cli.BoolFlag{Name: "resume", Usage: "continue the run in the run folder"},
 				&cli.BoolFlag{Name: "overwrite", Usage: "delete the run in the run folder, and begin anew; a terminal is asked"},
 				&cli.BoolFlag{Name: "yes", Usage: "the answer to what --overwrite asks"}, seed, setFlag(),
@@ -43,7 +43,7 @@ func (c runCommands) all() []*cli.Command {
 		},
 		{
 			Name: "replay", Usage: "sample and train a run again, and compare it bit for bit", ArgsUsage: "RUN",
-			Flags: []cli.Flag{&cli.StringFlag{Name: "output", Usage: "keep metrics and checkpoints of the replay in `DIR`"}}, Action: c.replay,
+			Flags: []cli.Flag{&cli.StringFlag{Name: "output", TakesFile: true, Usage: "keep metrics and checkpoints of the replay in `DIR`"}}, Action: c.replay,
 		},
 		{
 			Name: "eval", Usage: "evaluate a policy on the job's held-out tasks", ArgsUsage: "JOB|RUN",

@@ -37,7 +37,7 @@ func (c runsCommands) all() []*cli.Command {
 			Name: "plot", Usage: "draw curves of runs, or of files like metrics.jsonl", ArgsUsage: "RUN...", Action: c.plot,
 			Flags: []cli.Flag{
 				&cli.StringSliceFlag{Name: "metric", Usage: "draw `NAME` of docs/metrics.md, or eval/reward; may be repeated"},
-				&cli.StringFlag{Name: "png", Usage: "write a picture to `FILE`"}, &cli.StringFlag{Name: "svg", Usage: "write a drawing to `FILE`"},
+				&cli.StringFlag{Name: "png", TakesFile: true, Usage: "write a picture to `FILE`"}, &cli.StringFlag{Name: "svg", TakesFile: true, Usage: "write a drawing to `FILE`"},
 				&cli.BoolFlag{Name: "list", Usage: "name the metrics that the runs have"},
 				&cli.IntFlag{Name: "height", Value: 12, Usage: "lines of a drawing in the terminal"},
 				&cli.BoolFlag{Name: "ascii", Usage: "draw with plain characters"}, asJSON,

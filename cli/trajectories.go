@@ -23,7 +23,7 @@ import (
 // trajectoryFlags name which trajectories are inspected, and how they are shown.
 func trajectoryFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "run", Usage: "run folder `DIR`"}, &cli.StringFlag{Name: "id", Usage: "only this one"},
+		&cli.StringFlag{Name: "run", TakesFile: true, Usage: "run folder `DIR`"}, &cli.StringFlag{Name: "id", Usage: "only this one"},
 		&cli.BoolFlag{Name: "view", Usage: "coloured text instead of JSON: sampled tokens stand out, red ones were unlikely"},
 		&cli.BoolFlag{Name: "table", Usage: "a table, a line a trajectory, instead of JSON"},
 		&cli.StringFlag{Name: "phase", Usage: "train, greedy, eval (all evaluations) or `NAME`, such as eval-after"},
