@@ -155,7 +155,11 @@ func (s atifStep) messages() (out []Learned, err error) {
 		return out, nil
 	}
 	for k, r := range s.Seen.Results {
-		answer := Learned{Message: trajectory.Text("user", string(r.Content))}
+		role := "user"
+		if inText { // what could not be read as a call is answered as a call is
+			role = "tool"
+		}
+		answer := Learned{Message: trajectory.Text(role, string(r.Content))}
 		if r.Call != nil {
 			name, ok := calls[*r.Call]
 			if !ok {

@@ -207,6 +207,26 @@ func TestAConversationHasItsPromptOnce(t *testing.T) {
 	}
 }
 
+// Every answer to what our policy wrote comes back as a tool's, also that to a call that could not be read: the agent's format writes them all.
+func TestAnswersToOurCallsComeBack(t *testing.T) {
+	call := trajectory.ToolResult{Call: trajectory.ToolCall{Name: "calculator", Arguments: []byte(`{}`)}, Observation: "4"}
+	unread := trajectory.ToolResult{Observation: "Error: x"}
+	record := store.Record{Task: trajectory.Task{Prompt: []trajectory.Message{trajectory.Text("user", "2 + 2?")}}, Trajectory: &trajectory.Trajectory{ID: "a", Turns: []trajectory.Turn{
+		{Completion: "a", Results: []trajectory.ToolResult{call, unread}}, {Completion: "b"},
+	}}}
+	text, err := json.Marshal(atifOf(record, sample()))
+	require.NoError(t, err)
+	var said []string
+	_, err = ReadATIF(bytes.NewReader(text), func(c Conversation) error {
+		for _, m := range c.Messages {
+			said = append(said, m.Role+" "+m.Name+": "+plain(m.Content))
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"user : 2 + 2?", "assistant : a", "tool calculator: 4", "tool : Error: x", "assistant : b"}, said)
+}
+
 func TestLookup(t *testing.T) {
 	for _, f := range Formats() {
 		found, err := Lookup(f.Name)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/session"
 )
 
 // mostShown is how much of a prompt is shown, in runes: the head and the tail of a longer one.
@@ -51,6 +52,9 @@ func (x Examination) learned() string {
 		}
 		lines(&b, mask, x.Text.Tokenizer.Decode(s.TokenIDs[from:to], false))
 		from = to
+	}
+	if session.HasUnknown(x.Text, s.TokenIDs) {
+		b.WriteString("note: the tokenizer has no tokens for parts of this conversation: the model does not see them; use a model whose tokenizer knows them, or rewrite it\n")
 	}
 	return b.String()
 }

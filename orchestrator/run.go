@@ -183,6 +183,11 @@ func (r *run) newObjective(ctx context.Context, m jobData) (objective.Objective,
 	s := r.session
 	if m.learn != nil {
 		train, eval, err := objective.NewLayout(s.Policy, &s.Sampler).SFT(m.learn)
+		if m.learn.Trajectories == nil {
+			if note := session.UnknownLearned(s.Policy, train); note != "" {
+				s.Notes.Know(note)
+			}
+		}
 		return objective.NewSFT(s.Job, train, eval, m.conversations), err
 	}
 	o := objective.NewRL(s.Job, r.algorithm, &s.Sampler, r.dealer, m.held)

@@ -61,6 +61,10 @@ func (l Layout) sameTokens(dir string) error {
 func (l Layout) render(conversations []data.Conversation) ([]*trajectory.Trajectory, error) {
 	var out []*trajectory.Trajectory
 	for _, c := range conversations {
+		c, err := l.observed(c)
+		if err != nil {
+			return nil, job.InputError(fmt.Errorf("%s: %w", c.ID, err))
+		}
 		recorded := masks.Recorded{Messages: c.Messages, Learned: c.Learned, Tools: c.Tools, Stops: l.sampler.Sampling.Stop}
 		if c.Messages[0].Role != "system" { // then it is what follows the prompt of a rollout
 			recorded.Prefix = l.sampler.Prefix

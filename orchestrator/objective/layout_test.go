@@ -35,6 +35,23 @@ func recorded(t *testing.T, r *rollout.Sampler, task trajectory.Task, tr *trajec
 	return c
 }
 
+// withAnswers is a trajectory as a conversation in which each answer of a tool is a message, as agentfly import writes it.
+func withAnswers(task trajectory.Task, tr *trajectory.Trajectory) data.Conversation {
+	c := data.Conversation{ID: tr.ID, Messages: slices.Clone(task.Prompt)}
+	for _, turn := range tr.Turns {
+		c.Messages = append(c.Messages, trajectory.Text("assistant", turn.Completion))
+		for _, result := range turn.Results {
+			answer := trajectory.Text("tool", result.Observation)
+			answer.ToolCallID, answer.Name = result.Call.ID, result.Call.Name
+			c.Messages = append(c.Messages, answer)
+		}
+	}
+	for _, m := range c.Messages {
+		c.Learned = append(c.Learned, m.Role == "assistant")
+	}
+	return c
+}
+
 // What a rollout sampled, written down as a conversation and laid out again, has the ids and the mask of the rollout.
 func TestAConversationHasTheMaskOfItsRollout(t *testing.T) {
 	turns := map[int][]string{
@@ -57,7 +74,23 @@ func TestAConversationHasTheMaskOfItsRollout(t *testing.T) {
 		require.Len(t, got[0].Samples, 1)
 		require.Equal(t, tr.Samples[0].TokenIDs, got[0].Samples[0].TokenIDs, "%q", turns[i])
 		require.Equal(t, tr.Samples[0].ResponseMask, got[0].Samples[0].ResponseMask)
+		imported, err := s.render([]data.Conversation{withAnswers(task, tr)})
+		require.NoError(t, err)
+		require.Equal(t, got[0].Samples, imported[0].Samples, "%q, with answers of tools as messages of their own", turns[i])
 	}
+}
+
+// Calls that are no text are the chat template's, and so are their answers.
+func TestAnswersToToolCallsAreTheTemplates(t *testing.T) {
+	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("x") })
+	call := trajectory.Text("assistant", "")
+	call.ToolCalls = []trajectory.ToolCall{{ID: "c", Name: "calculator", Arguments: []byte(`{"expression":"2+3"}`)}}
+	answer := trajectory.Text("tool", "5")
+	answer.ToolCallID, answer.Name = "c", "calculator"
+	c := data.Conversation{Messages: []trajectory.Message{trajectory.Text("user", "2+3?"), call, answer, trajectory.Text("assistant", "5")}, Learned: []bool{false, true, false, true}}
+	got, err := Layout{sampler: r}.observed(c)
+	require.NoError(t, err)
+	require.Equal(t, c, got)
 }
 
 func TestAConversationWithASystemPromptStandsAlone(t *testing.T) {

@@ -363,6 +363,28 @@ func (c *Checked) UnknownNote() string {
 	return ""
 }
 
+// UnknownLearned says that the tokenizer has no tokens for parts of conversations to learn from; "": it has.
+func UnknownLearned(p *policy.Policy, learned []*trajectory.Trajectory) string {
+	for _, t := range learned[:min(len(learned), lookedThrough)] {
+		for _, s := range t.Samples {
+			if HasUnknown(p, s.TokenIDs) {
+				return fmt.Sprintf("the tokenizer has no tokens for parts of %s: the model reads %q; use a model whose tokenizer knows them, or rewrite the conversations",
+					t.ID, wording.Clip(p.Tokenizer.Decode(s.TokenIDs, false), 240))
+			}
+		}
+	}
+	return ""
+}
+
+// HasUnknown tells whether a token among ids stands for what the tokenizer does not know. One that a text begins or ends with does not, although some
+// tokenizers that know all bytes name it so.
+func HasUnknown(p *policy.Policy, ids []int32) bool {
+	unknown := unknownID(p)
+	return slices.ContainsFunc(ids, func(id int32) bool {
+		return unknown(id) && int(id) != p.Config.BOS && !slices.Contains(p.Config.EOS, int(id))
+	})
+}
+
 // Drop forgets the data, but for what UnknownNote looks through.
 func (c *Checked) Drop() {
 	c.held, c.Learn = nil, nil
