@@ -194,7 +194,7 @@ func copyOf(dir string, known *agents.Registry) (_ *job.Job, text []byte, err er
 	if path == "" { // an older program's
 		path = copied
 	}
-	j, err := job.Parse(path, text, job.Options{Agents: known, Shown: copied})
+	j, err := job.Parse(path, text, job.Options{Agents: known, Shown: copied, Copied: true})
 	return j, text, err
 }
 

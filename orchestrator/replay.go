@@ -107,7 +107,7 @@ func recordedJob(dir string, from *store.Reader, known *agents.Registry) (*job.J
 	if path == "" {
 		return nil, job.InputError(fmt.Errorf("orchestrator: replay: the run in %s kept no log that could be replayed", dir))
 	}
-	j, err := job.Parse(path, text, job.Options{Agents: known, Shown: copied})
+	j, err := job.Parse(path, text, job.Options{Agents: known, Shown: copied, Copied: true})
 	if err != nil {
 		return nil, err
 	}

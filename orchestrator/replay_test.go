@@ -205,6 +205,32 @@ func TestARunWithoutACheckpointShowsText(t *testing.T) {
 	require.Equal(t, "2", decoder(dir, nil)([]int32{1}))
 }
 
+// A program of before took keys of engine that the kind does not read, and its copies of jobs have them. What they did, nothing, they do still.
+func TestARunWithKeysThatItsEngineDoesNotReadIsRead(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	j, err := job.Load("../examples/tiny.yaml", "output="+dir)
+	require.NoError(t, err)
+	f := runfolder.New(dir, false)
+	require.NoError(t, f.Open(j, func(string) {}))
+	require.NoError(t, f.Close())
+	copied := filepath.Join(dir, runfolder.JobFile)
+	text, err := os.ReadFile(copied)
+	require.NoError(t, err)
+	older := strings.NewReplacer("weights: auto", "weights: disk", "tolerance: 0", "tolerance: 0.5").Replace(string(text))
+	require.NoError(t, os.WriteFile(copied, []byte(older), 0o600))
+
+	ran, err := OfRun(dir, nil)
+	require.NoError(t, err)
+	require.Equal(t, j.Engine, ran.Engine)
+	from, err := store.OpenReader(filepath.Join(dir, store.File))
+	require.NoError(t, err)
+	defer from.Close()
+	ran, err = recordedJob(dir, from, nil)
+	require.NoError(t, err)
+	require.Equal(t, j.Engine, ran.Engine)
+	require.Equal(t, "2", decoder(dir, nil)([]int32{1}))
+}
+
 // What a device samples depends on what runs beside it, so a run that sampled there is not replayed; one whose engine computes on the CPUs is.
 func TestARunThatSamplesOnADeviceIsNotReplayed(t *testing.T) {
 	rules := "5"

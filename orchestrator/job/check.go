@@ -102,29 +102,57 @@ var engineKeys = map[string][]string{
 	registered: {"params", "tolerance", "folder", "sleep"},
 }
 
-// checkEngine refuses keys of the block engine that its kind does not read. Which kinds there are is known where the registry of engines is.
-func checkEngine(e Engine, fail func(path, format string, args ...any)) {
-	kind, all := e.Kind, (*engines.Registry)(nil).Names()
-	if !engines.BuiltIn(kind) {
-		kind = registered
+// entryOf is the key of engineKeys for a kind.
+func entryOf(kind string) string {
+	if engines.BuiltIn(kind) {
+		return kind
 	}
+	return registered
+}
+
+// engineField is a key of the block engine in a job, and the value that it has where nobody sets it.
+type engineField struct {
+	key          string
+	value, unset reflect.Value
+}
+
+// unread are the keys of the block engine that are set and that its kind does not read.
+func (e *Engine) unread() (out []engineField) {
+	read := engineKeys[entryOf(e.Kind)]
 	var unset Engine // what a complete job says of the keys that nobody set
 	setDefaults(reflect.ValueOf(&unset).Elem(), "engine")
-	given, left := reflect.ValueOf(e), reflect.ValueOf(unset)
+	given, left := reflect.ValueOf(e).Elem(), reflect.ValueOf(unset)
 	for i := range given.NumField() {
-		key, value := keyOf(given.Type().Field(i)), given.Field(i)
-		if key == "kind" || slices.Contains(engineKeys[kind], key) || key == "params" && value.Len() == 0 || reflect.DeepEqual(value.Interface(), left.Field(i).Interface()) {
+		f := engineField{keyOf(given.Type().Field(i)), given.Field(i), left.Field(i)}
+		if f.key == "kind" || slices.Contains(read, f.key) || f.key == "params" && f.value.Len() == 0 || reflect.DeepEqual(f.value.Interface(), f.unset.Interface()) {
 			continue
 		}
-		path, readers := "engine."+key, readersOf(key, all)
+		out = append(out, f)
+	}
+	return out
+}
+
+// dropUnread gives keys of the block engine that its kind does not read their defaults.
+func (j *Job) dropUnread() {
+	for _, f := range j.Engine.unread() {
+		f.value.Set(f.unset)
+		delete(j.secrets, "engine."+f.key)
+	}
+}
+
+// checkEngine refuses keys of the block engine that its kind does not read. Which kinds there are is known where the registry of engines is.
+func checkEngine(e Engine, fail func(path, format string, args ...any)) {
+	kind, all := entryOf(e.Kind), (*engines.Registry)(nil).Names()
+	for _, f := range e.unread() {
+		path, readers := "engine."+f.key, readersOf(f.key, all)
 		switch {
 		case kind == registered:
 			fail(path, "%s; an engine of kind %q takes params: {…}; leave it out%s", readers, e.Kind, near(e.Kind, all))
-		case key == "params":
+		case f.key == "params":
 			fail(path, "they are for a kind of engine that the program registers; %s has keys of its own", kind)
-		case kind == "vllm" && (key == "device" || key == "dtype"):
-			fail(path, "%s; leave it out (a vLLM server that the job starts has engine.serve.%s)", readers, key)
-		case key != "urls" && key != "serve": // the kinds that need or refuse these say so
+		case kind == "vllm" && (f.key == "device" || f.key == "dtype"):
+			fail(path, "%s; leave it out (a vLLM server that the job starts has engine.serve.%s)", readers, f.key)
+		case f.key != "urls" && f.key != "serve": // the kinds that need or refuse these say so
 			fail(path, "%s; leave it out", readers)
 		}
 	}

@@ -437,7 +437,8 @@ func TestParametersOfAnEngine(t *testing.T) {
 	require.Equal(t, string(j.Source()), string(again.Source()))
 }
 
-// A key of the block engine that its kind does not read is refused, so that nobody relies on it. Its default is not, which a run's copy of the job writes.
+// A key of the block engine that its kind does not read is refused, so that nobody relies on it. Its default is not, which a run's copy of the job writes,
+// and in a copy, which may be of a program that took the key, it is left out.
 func TestKeysOfEnginesThatAKindDoesNotReadAreRefused(t *testing.T) {
 	kinds := map[string]string{
 		"local": "kind: local", "vllm": "kind: vllm, urls: [http://a]", "openai": "kind: openai, urls: [http://a/v1], served_model: m", "mine": "kind: mine",
@@ -469,6 +470,11 @@ func TestKeysOfEnginesThatAKindDoesNotReadAreRefused(t *testing.T) {
 				require.NoError(t, err, "%s of %s", key, kind)
 			} else {
 				require.ErrorContains(t, err, "engine."+key+": ", "%s of %s", key, kind)
+				without, err := parse(good+"engine: {"+block+"}\n", job.Options{})
+				require.NoError(t, err)
+				copied, err := parse(good+"engine: {"+block+", "+key+": "+c.value+"}\n", job.Options{Copied: true})
+				require.NoError(t, err, "%s of %s in a copy", key, kind)
+				require.Equal(t, string(without.Source()), string(copied.Source()), "%s of %s in a copy", key, kind)
 			}
 		}
 	}

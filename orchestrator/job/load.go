@@ -19,6 +19,7 @@ type Options struct {
 	Set    []string                         // key.path=value, in order; the last wins
 	Env    func(name string) (string, bool) // nil: the process's environment
 	Shown  string                           // of Parse: the file that messages name, where the text is not that of path; "" is path
+	Copied bool                             // the text is a run folder's copy: keys of engine that its kind does not read, which older programs took, are left out
 	Agents *agents.Registry                 // kinds and formats that agent may name; nil: those of package agents
 }
 
@@ -39,9 +40,9 @@ func (j *Job) problem(path, format string, args ...any) Problem {
 // environment stands as ${NAME}, and a secret that the file held literally as (secret).
 func (j *Job) Source() []byte { return j.source }
 
-// ParseAs reads another job with the kinds and formats that j was read with, such as an earlier job of its run folder.
+// ParseAs reads a run folder's copy of a job with the kinds and formats that j was read with.
 func (j *Job) ParseAs(path string, data []byte) (*Job, error) {
-	return Parse(path, data, Options{Agents: j.agents})
+	return Parse(path, data, Options{Agents: j.agents, Copied: true})
 }
 
 // Path is the job file's.
@@ -155,6 +156,9 @@ func draft(path string, data []byte, o Options) (*Job, error) {
 	}
 	j := &Job{path: path, secrets: d.scalars.secrets, agents: o.Agents, found: d.found, broken: d.broken, given: d.given}
 	d.structure(d.follow(root), reflect.ValueOf(j).Elem(), "")
+	if o.Copied {
+		j.dropUnread()
+	}
 	completeEnvironment(j)
 	completeTree(j)
 	j.Agent.completeAgent(o.Agents)

@@ -101,6 +101,20 @@ output: runs/tiny
 	require.Equal(t, []string{"the run goes on with another setting: trainer.steps: 50 → 60", "the job of before stays as " + filepath.Join(dir, "job.3.yaml")}, write(first))
 }
 
+// The copy of a program of before may have keys of engine that the kind does not read. They did nothing, so leaving them out changes nothing.
+func TestKeysThatTheEngineDidNotReadAreNoSettings(t *testing.T) {
+	dir := t.TempDir()
+	j, err := job.Load("../../examples/tiny.yaml")
+	require.NoError(t, err)
+	older := bytes.Replace(j.Source(), []byte("weights: auto"), []byte("weights: disk"), 1)
+	require.NotEqual(t, j.Source(), older)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, JobFile), older, 0o600))
+	require.NoError(t, New(dir, true).writeJob(j, func(note string) { t.Error(note) }))
+	text, err := os.ReadFile(filepath.Join(dir, JobFile))
+	require.NoError(t, err)
+	require.Equal(t, string(j.Source()), string(text))
+}
+
 // A run that goes on finds no other settings where the folder's copy hides a key or a password, and hides those that an older program's showed.
 func TestAJobWithSecretsGoesOn(t *testing.T) {
 	dir := t.TempDir()
