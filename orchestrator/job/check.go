@@ -132,11 +132,24 @@ func (e *Engine) unread() (out []engineField) {
 	return out
 }
 
-// dropUnread gives keys of the block engine that its kind does not read their defaults.
-func (j *Job) dropUnread() {
+// dropUnread gives keys of the block engine that its kind does not read their defaults: all in a run's copy; where --set names the kind, those that
+// stand in the job file, which were meant for another kind.
+func (j *Job) dropUnread(copied bool) {
+	var option string // that names the kind
+	if j.given["engine.kind"] {
+		option = j.found.origin[j.found.at["engine.kind"]]
+	}
 	for _, f := range j.Engine.unread() {
+		path := "engine." + f.key
+		if !copied {
+			if option == "" || j.found.fromSet(j.found.at[path]) {
+				continue
+			}
+			readers := readersOf(f.key, (*engines.Registry)(nil).Names())
+			j.leftOut = append(j.leftOut, fmt.Sprintf("%s of the job file is left out because of %s: %s", path, option, readers))
+		}
 		f.value.Set(f.unset)
-		delete(j.secrets, "engine."+f.key)
+		delete(j.secrets, path)
 	}
 }
 
@@ -165,7 +178,10 @@ func checkEngine(e Engine, fail func(path, format string, args ...any)) {
 func readersOf(key string, builtIn []string) string {
 	kinds := slices.DeleteFunc(slices.Clone(builtIn), func(kind string) bool { return !slices.Contains(engineKeys[kind], key) })
 	text := "only the kinds " + strings.Join(kinds, ", ") + " take it"
-	if len(kinds) == 1 {
+	switch len(kinds) {
+	case 0:
+		return "only " + registered + " take it"
+	case 1:
 		text = "only the kind " + kinds[0] + " takes it"
 	}
 	if slices.Contains(engineKeys[registered], key) {

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -55,4 +56,9 @@ func (f *findings) mark(n *yaml.Node, label string) {
 	for _, c := range n.Content {
 		f.mark(c, label)
 	}
+}
+
+// fromSet tells whether a value, or a part of it, came from --set.
+func (f *findings) fromSet(n *yaml.Node) bool {
+	return f.origin[n] != "" || slices.ContainsFunc(n.Content, f.fromSet)
 }

@@ -484,6 +484,61 @@ func TestKeysOfEnginesThatAKindDoesNotReadAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "engine.folder: only the kind vllm takes it, and kinds that the program registers; leave it out")
 }
 
+// Where --set names the kind, what the file says for another kind is left out, with a note. What --set says itself is refused.
+func TestSetChoosesAnotherKindOfEngine(t *testing.T) {
+	const local = "engine: {cache_tokens: 65536, max_sequences: 256, dtype: bfloat16}\n"
+	const servers = "engine: {kind: vllm, serve: {}, api_key: hunter2, weights: transfer, tolerance: 0.5, sleep: 1}\n"
+	for name, c := range map[string]struct {
+		file string
+		set  []string
+		same string // block engine of a job file that says the same
+		left []string
+	}{
+		"local to vllm":   {local, []string{"engine.kind=vllm", "engine.urls=[http://a]"}, "{kind: vllm, urls: [http://a]}", []string{"cache_tokens", "max_sequences", "dtype"}},
+		"local to openai": {local, []string{"engine.served_model=m", "engine.urls=[http://a/v1]", "engine.kind=openai"}, "{kind: openai, served_model: m, urls: [http://a/v1]}", []string{"cache_tokens", "max_sequences", "dtype"}},
+		"vllm to local":   {servers, []string{"engine.kind=local"}, "{kind: local}", []string{"api_key", "weights", "tolerance", "sleep", "serve"}},
+		"vllm to mine":    {servers, []string{"engine.kind=mine"}, "{kind: mine, tolerance: 0.5, sleep: 1}", []string{"api_key", "weights", "serve"}},
+		"mine to local":   {"engine: {kind: mine, params: {speed: 3}}\n", []string{"engine.kind=local"}, "{kind: local}", []string{"params"}},
+		"the block":       {local, []string{"engine={kind: vllm, urls: [http://a]}"}, "{kind: vllm, urls: [http://a]}", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, err := parse(good+c.file, job.Options{Set: c.set})
+			require.NoError(t, err)
+			same, err := parse(good+"engine: "+c.same+"\n", job.Options{})
+			require.NoError(t, err)
+			require.Equal(t, string(same.Source()), string(j.Source()))
+			require.Len(t, j.LeftOut(), len(c.left))
+			for _, key := range c.left {
+				require.Contains(t, strings.Join(j.LeftOut(), "\n"), "engine."+key+" of the job file is left out because of --set engine.kind=")
+			}
+		})
+	}
+	j, err := parse(good+"engine: {kind: mine, cache_tokens: 65536, params: {speed: 3}}\n", job.Options{Set: []string{"engine.kind=vllm", "engine.urls=[http://a]"}})
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"engine.params of the job file is left out because of --set engine.kind=vllm: only kinds that the program registers take it",
+		"engine.cache_tokens of the job file is left out because of --set engine.kind=vllm: only the kind local takes it",
+	}, j.LeftOut())
+	for set, want := range map[string]string{
+		"engine.dtype=bfloat16":      "--set engine.dtype=bfloat16: engine.dtype: only the kind local takes it; leave it out",
+		"engine.weights=disk":        "", // vllm reads it
+		"engine={dtype: bfloat16}":   "", // of kind local again
+		"engine.params={speed: 3}":   "--set engine.params={speed: 3}: engine.params: they are for a kind of engine that the program registers; vllm has keys of its own",
+		"engine.params.speed.most=3": "--set engine.params.speed.most=3: engine.params: they are for a kind of engine that the program registers",
+	} {
+		_, err := parse(good+local, job.Options{Set: []string{"engine.kind=vllm", "engine.urls=[http://a]", set}})
+		if want == "" {
+			require.NoError(t, err, set)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
+	}
+	_, err = parse(good+servers, job.Options{Set: []string{"engine.kind=local", "engine.serve.dtype=float16"}})
+	require.ErrorContains(t, err, "engine.kind: local takes neither urls nor serve; did you mean vllm?")
+	_, err = parse(good+"engine: {weights: disk}\n", job.Options{Set: []string{"engine.max_sequences=4"}})
+	require.ErrorContains(t, err, "/jobs/job.yaml:6:19: engine.weights: only the kind vllm takes it; leave it out")
+}
+
 func TestEngines(t *testing.T) {
 	for text, want := range map[string]string{
 		"{kind: vllm}": "engine: kind vllm needs exactly one of urls and serve",

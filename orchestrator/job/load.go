@@ -156,9 +156,7 @@ func draft(path string, data []byte, o Options) (*Job, error) {
 	}
 	j := &Job{path: path, secrets: d.scalars.secrets, agents: o.Agents, found: d.found, broken: d.broken, given: d.given}
 	d.structure(d.follow(root), reflect.ValueOf(j).Elem(), "")
-	if o.Copied {
-		j.dropUnread()
-	}
+	j.dropUnread(o.Copied)
 	completeEnvironment(j)
 	completeTree(j)
 	j.Agent.completeAgent(o.Agents)
@@ -179,3 +177,6 @@ func draft(path string, data []byte, o Options) (*Job, error) {
 
 // Given tells whether the job file or --set names the key; else its default stands there.
 func (j *Job) Given(path string) bool { return j.given[path] }
+
+// LeftOut are notes on the keys of the job file that another kind of engine would read than the one that --set names.
+func (j *Job) LeftOut() []string { return j.leftOut }

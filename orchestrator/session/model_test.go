@@ -23,6 +23,13 @@ func TestTheLearningRateFallsOverTheWholeRun(t *testing.T) {
 	}
 }
 
+// Whoever chooses another kind of engine on the command line is told what of the job file does not hold then.
+func TestWhatAnotherKindOfEngineLeavesOutIsNoted(t *testing.T) {
+	j, err := job.Load("../../examples/tiny_vllm.yaml", "engine.kind=local")
+	require.NoError(t, err)
+	require.Contains(t, NewLook(j).Notes.Early(), "engine.serve of the job file is left out because of --set engine.kind=local: only the kind vllm takes it")
+}
+
 // A type that the local engine does not compute in on the trainer's device is refused before a model is opened; a device that is not there is
 // refused for itself.
 func TestTheTypeOfSamplingIsCheckedEarly(t *testing.T) {

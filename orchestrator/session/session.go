@@ -63,6 +63,9 @@ func NewLook(j *job.Job) *Session { return newSession(j, true) }
 
 func newSession(j *job.Job, look bool) *Session {
 	s := &Session{Job: j, look: look}
+	for _, note := range j.LeftOut() {
+		s.Notes.Know(note)
+	}
 	s.resources = newResources(j, s.Notes.Once, &s.Logs, look)
 	return s
 }
