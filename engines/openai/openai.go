@@ -200,11 +200,7 @@ func request(q engines.Request, model string) (openai.ChatCompletionRequest, err
 		if err != nil {
 			return r, err
 		}
-		sent := openai.ChatCompletionMessage{Role: m.Role, Content: text, Name: m.Name}
-		if m.Role == "tool" { // which OpenAI refuses unless a call of its own form, with an id, stands before it; calls are text here
-			sent.Role, sent.Name = "user", ""
-		}
-		r.Messages = append(r.Messages, sent)
+		r.Messages = append(r.Messages, openai.ChatCompletionMessage{Role: m.Role, Content: text, Name: m.Name})
 	}
 	return r, nil
 }

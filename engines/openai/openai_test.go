@@ -116,8 +116,8 @@ func TestGenerate(t *testing.T) {
 	require.ErrorContains(t, e.Update(t.Context(), engines.Weights{}), "cannot be changed")
 }
 
-// A call is text here, without an id, so that OpenAI would refuse a result of role tool behind it.
-func TestToolResults(t *testing.T) {
+// Messages keep their roles, which the recorded tokens are rendered from too.
+func TestRoles(t *testing.T) {
 	var sent map[string]any
 	e := endpoint(t, func(w http.ResponseWriter, _ int, body map[string]any) {
 		sent = body
@@ -125,7 +125,7 @@ func TestToolResults(t *testing.T) {
 	})
 	q := request0()
 	result := trajectory.Text("tool", "4")
-	result.Name, result.ToolCallID = "calculator", "call_1"
+	result.Name = "calculator"
 	q.Messages = append(q.Messages, trajectory.Text("assistant", "<tool_call>{}</tool_call>"), result)
 	_, err := e.Generate(t.Context(), q)
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestToolResults(t *testing.T) {
 		map[string]any{"role": "system", "content": "Be brief."},
 		map[string]any{"role": "user", "content": "2+2?"},
 		map[string]any{"role": "assistant", "content": "<tool_call>{}</tool_call>"},
-		map[string]any{"role": "user", "content": "4"},
+		map[string]any{"role": "tool", "name": "calculator", "content": "4"},
 	}, sent["messages"])
 }
 

@@ -160,7 +160,7 @@ type Agent struct {
 	Tools           []Tool `yaml:"tools" doc:"names, or {name: NAME, parameter: value}, {python: FILE}, {mcp: …}, {http: …}; each with only, timeout, max_tokens, concurrency, rate, retries, cache; mcp and http also with stateful, deterministic"`
 	Instructions    bool   `yaml:"instructions" default:"true" doc:"describe the tools to the model: by its template, or in the system prompt where template or format do not"`
 	SpecialTokens   string `yaml:"special_tokens" default:"text" enum:"text|markup" doc:"what spells a special token of the model (<|im_end|>) in prompts, schemas and observations. text: it is text, and only the chat template writes special tokens, so that a page cannot end a turn; markup: it is that token, as servers read it"`
-	ObservationRole string `yaml:"observation_role" doc:"role of the message that carries results; empty: the format's own"`
+	ObservationRole string `yaml:"observation_role" doc:"role of the message that carries results; empty: the format's own, with engine openai user"`
 
 	Command   []string          `yaml:"command" doc:"external: the agent's program and its arguments, one process a trajectory, in the job file's folder; it finds its task, the address and the key in its environment, see docs/gateway.md"`
 	URL       string            `yaml:"url" doc:"external: a service that is posted each task with the address and the key, in place of command, and answers when its agent has ended"`

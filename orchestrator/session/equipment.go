@@ -94,7 +94,7 @@ func notRun(err error) bool {
 func makeAgent(ctx context.Context, j *job.Job, all *agents.Registry, r *resources.Resources, system string, specs []tools.Spec) (*agents.Agent, error) {
 	a, err := all.New(ctx, r, agents.Config{
 		Format: j.Agent.Format, Python: j.Agent.Python, System: system, Instructions: j.Agent.Instructions,
-		ObservationRole: j.Agent.ObservationRole,
+		ObservationRole: observationRole(j),
 	}, specs)
 	switch {
 	case notRun(err):
@@ -105,6 +105,15 @@ func makeAgent(ctx context.Context, j *job.Job, all *agents.Registry, r *resourc
 		return nil, j.Fail("agent.format", "%s", job.Plain(err, "agents: "))
 	}
 	return a, nil
+}
+
+// observationRole is the role of results; "": the format's own. OpenAI takes the role tool only behind a call in its own form, with an id, and
+// calls are text here.
+func observationRole(j *job.Job) string {
+	if j.Agent.ObservationRole == "" && j.Engine.Kind == "openai" {
+		return "user"
+	}
+	return j.Agent.ObservationRole
 }
 
 // newResources are what the job's tools and rewards share. look: nothing that the job names is run.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/resources"
@@ -110,4 +111,28 @@ func TestToolsOfAJob(t *testing.T) {
 	}
 	_, err = open("{name: shout, cache: true}")
 	require.NoError(t, err)
+}
+
+// OpenAI takes a message of role tool only behind a call in its own form, and calls are text here: unless the job names a role, results are the user's.
+func TestTheRoleOfResults(t *testing.T) {
+	const local, endpoint = "{kind: local}", "{kind: openai, urls: [http://127.0.0.1:1/v1], served_model: m}"
+	for _, c := range []struct{ engine, format, named, want string }{
+		{local, "hermes", "", "tool"},
+		{local, "hermes", "user", "user"},
+		{endpoint, "hermes", "", "user"},
+		{endpoint, "llama3_json", "", "user"},
+		{endpoint, "qwen3_coder", "", "user"},
+		{endpoint, "tags", "", "user"},
+		{endpoint, "hermes", "tool", "tool"},
+	} {
+		text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nengine: " + c.engine + "\nagent: {format: " + c.format + ", observation_role: \"" + c.named + "\"}"
+		j, err := job.Parse("job.yaml", []byte(text), job.Options{})
+		require.NoError(t, err)
+		a, err := makeAgent(t.Context(), j, agents.NewRegistry(), nil, "", nil)
+		require.NoError(t, err)
+		results, err := a.Format.Observe(t.Context(), []trajectory.ToolResult{{Observation: "4"}})
+		require.NoError(t, err)
+		require.Len(t, results, 1)
+		require.Equal(t, c.want, results[0].Role, "%+v", c)
+	}
 }
