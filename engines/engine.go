@@ -64,7 +64,7 @@ type Request struct {
 
 // Completion is what was sampled. TokenIDs, Logprobs and Versions are parallel, [n].
 type Completion struct {
-	TokenIDs     []int32                 // includes the stop token if and only if it was sampled
+	TokenIDs     []int32                 // includes the stop token if and only if it was sampled; empty only without the capability TokenIDs, where it was cut
 	Logprobs     []float32               // of the distribution that was sampled (after temperature and truncation)
 	Versions     []int32                 // the policy version that sampled each token
 	FinishReason trajectory.FinishReason //

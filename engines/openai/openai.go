@@ -213,12 +213,12 @@ func (e *Engine) completion(q engines.Request, reply openai.ChatCompletionRespon
 	}
 	text, cut := cutAfter(reply.Choices[0].Message.Content, q.Sampling.Stop)
 	ids := e.options.Encode(text)
-	if len(ids) == 0 {
-		return engines.Completion{}, errors.New("the endpoint returned no text")
-	}
 	c := engines.Completion{TokenIDs: ids, Logprobs: make([]float32, len(ids)), Versions: make([]int32, len(ids)), FinishReason: trajectory.FinishStop}
 	if !cut && reply.Choices[0].FinishReason == openai.FinishReasonLength {
 		c.FinishReason = trajectory.FinishLength
+	}
+	if len(ids) == 0 && c.FinishReason != trajectory.FinishLength {
+		return engines.Completion{}, errors.New("the endpoint returned no text")
 	}
 	return c, nil
 }

@@ -144,6 +144,15 @@ func TestLength(t *testing.T) {
 	require.Equal(t, trajectory.FinishLength, c.FinishReason)
 }
 
+// A reasoning model may think up to the limit before it writes anything. That is a completion that was cut, and no fault of the endpoint.
+func TestNothingButThoughts(t *testing.T) {
+	e := endpoint(t, func(w http.ResponseWriter, _ int, _ map[string]any) { say(w, "", "length") })
+	c, err := e.Generate(t.Context(), request0())
+	require.NoError(t, err)
+	require.Empty(t, c.TokenIDs)
+	require.Equal(t, trajectory.FinishLength, c.FinishReason)
+}
+
 func TestFaults(t *testing.T) {
 	e := endpoint(t, func(w http.ResponseWriter, n int, _ map[string]any) {
 		switch n {

@@ -41,6 +41,49 @@ func TestACutCompletionIsNeitherACallNorAnAnswer(t *testing.T) {
 	}
 }
 
+// A model behind an endpoint may think up to the limit, and the text has nothing of it: that was cut, and counts, as a longer completion does. Of
+// an engine with token ids, and of a completion that was not cut, nothing is no completion.
+func TestACutCompletionMayBeEmpty(t *testing.T) {
+	place := rollout.Place{Task: rollouttest.Task("sum", "2 and 3?", "5"), Phase: "eval"}
+	for _, c := range []struct {
+		cut  string
+		stop trajectory.StopReason
+	}{{rollout.CutScore, trajectory.StopMaxTokens}, {rollout.CutZero, trajectory.StopMaxTokens}, {rollout.CutParse, trajectory.StopNoAction}} {
+		r := rollouttest.New(t, nil)
+		r.Engine, r.Cut = nothing{r.Engine, trajectory.FinishLength, false}, c.cut
+		tr := r.Sample(t.Context(), place)
+		require.Empty(t, tr.Err)
+		require.Equal(t, c.stop, tr.StopReason)
+		require.Len(t, tr.Turns, 1)
+		require.Empty(t, tr.Turns[0].Completion)
+		require.Zero(t, tr.ResponseTokens())
+		require.Zero(t, tr.Reward)
+
+		r.Engine, r.Recovered = nothing{reason: trajectory.FinishStop}, func(string) (*trajectory.Trajectory, bool) { return tr, false }
+		require.Equal(t, rollouttest.Timeless(tr), rollouttest.Timeless(r.Sample(t.Context(), place)), "a run that goes on")
+	}
+	for _, e := range []nothing{{reason: trajectory.FinishStop}, {reason: trajectory.FinishLength, ids: true}} {
+		r := rollouttest.New(t, nil)
+		e.Engine, r.Engine = r.Engine, e
+		tr := r.Sample(t.Context(), place)
+		require.Equal(t, trajectory.OriginEngine, tr.ErrOrigin)
+		require.Contains(t, tr.Err, "turn 0: the completion is empty")
+	}
+}
+
+// nothing is an engine whose completions are empty.
+type nothing struct {
+	engines.Engine
+	reason trajectory.FinishReason
+	ids    bool
+}
+
+func (e nothing) Capabilities() engines.Capabilities { return engines.Capabilities{TokenIDs: e.ids} }
+
+func (e nothing) Generate(context.Context, engines.Request) (engines.Completion, error) {
+	return engines.Completion{FinishReason: e.reason}, nil
+}
+
 // A format for which the whole completion is the answer must not take a fragment for one.
 func TestACutFragmentIsNoAnswerOfAWholeTextFormat(t *testing.T) {
 	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.SayCut("5") })

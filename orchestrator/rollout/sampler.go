@@ -432,7 +432,7 @@ func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 		ID: id, Session: r.RunName + "/" + p.root(), Prompt: prompt, Media: slices.Clip(s.Media), Messages: history, Sampling: sampling, Seed: record.Seed,
 	})
 	record.EngineSeconds = time.Since(start).Seconds()
-	if err == nil && len(c.TokenIDs) == 0 {
+	if err == nil && len(c.TokenIDs) == 0 && (r.Engine.Capabilities().TokenIDs || c.FinishReason != trajectory.FinishLength) {
 		err = errors.New("the completion is empty")
 	}
 	if err == nil {
@@ -452,7 +452,7 @@ func (r *Sampler) complete(ctx context.Context, p Place, s *trajectory.Sample, t
 	record.CompletionEnd, record.ObservationEnd = s.Len(), s.Len()
 	record.FinishReason, record.CachedTokens = c.FinishReason, c.CachedTokens
 	said := c.TokenIDs
-	if n := len(said) - 1; slices.Contains(r.Sampling.StopIDs, said[n]) { // also one that is no special token
+	if n := len(said) - 1; n >= 0 && slices.Contains(r.Sampling.StopIDs, said[n]) { // also one that is no special token
 		said = said[:n]
 	}
 	record.Completion = r.Decode(said)
