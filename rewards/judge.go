@@ -30,7 +30,7 @@ type judgeParams struct {
 	Answer      string  `json:"answer"`     // yes_no (the default) or number
 	Min         float64 `json:"min"`        // number: which is 0; default 0
 	Max         float64 `json:"max"`        // number: which is 1; default 1
-	MaxTokens   int     `json:"max_tokens"` // of the judge's answer; default 512
+	MaxTokens   int     `json:"max_tokens"` // of the judge's answer, thoughts included; default 512
 	Timeout     float64 `json:"timeout"`    // s, of one attempt; default 30
 	Attempts    int     `json:"attempts"`   // default 6
 	Concurrency int     `json:"concurrency"`
@@ -50,7 +50,7 @@ var _ = declareReward("judge", newJudge, "what another model says of the respons
 
 // newJudge makes judge: what a language model says of the trajectory, from 0 to 1. Answer yes_no: yes is 1, no is 0. Answer number: (x − min) /
 // (max − min). The last line of the judge's answer, after any <think>…</think>, must be yes or no, or a number from min to max, with at
-// most "Answer:", "Score:" or "Verdict:" before and a point after it; anything else is asked for again, and at last an error, never a 0.
+// most "Answer:", "Score:" or "Verdict:" before and a point after it; anything else is asked for again, and at last an error, never a 0; at once where max_tokens cut it.
 //
 // Answers are kept by content (endpoint, model, prompt, max_tokens) in the user's cache, beyond the run; the same question at the same
 // time is asked once. 429, 408, 5xx and broken connections are tried again, after 0.5 s, 1 s, … 30 s or what Retry-After says. What the
@@ -141,22 +141,26 @@ func (j *judge) ask(ctx context.Context, question openai.ChatCompletionRequest) 
 	watchdog.Move(ctx, "reward judge "+j.URL)
 	var text string
 	attempts := retry.Attempts{Most: j.Attempts, Backoff: retry.Backoff{First: 500 * time.Millisecond, Most: 30 * time.Second}, Sleep: j.pause}
-	refused := false // by the endpoint or the client, which another attempt cannot help
+	settled := false // another attempt cannot help: the endpoint or the client refused, or the answer was cut
 	n, err, late := attempts.Do(ctx, func() (after time.Duration, final bool, err error) {
 		var note retry.Noted
-		if text, err = j.attempt(retry.Note(ctx, &note), question); err != nil {
-			refused = !note.Passing(err)
-			return note.After, refused, err
+		var cut bool
+		if text, cut, err = j.attempt(retry.Note(ctx, &note), question); err != nil {
+			settled = !note.Passing(err)
+			return note.After, settled, err
 		}
-		_, err = j.read(text)
-		return 0, false, err
+		if _, err = j.read(text); err != nil && cut {
+			settled = true
+			err = fmt.Errorf("the judge's answer was cut at %d tokens, before a verdict; raise max_tokens, which a reasoning model's thoughts count against too", j.MaxTokens)
+		}
+		return 0, settled, err
 	})
 	switch {
 	case err == nil:
 		return text, nil
 	case late != nil:
 		return "", fmt.Errorf("%s: %w", j.URL, late)
-	case refused:
+	case settled:
 		return "", fmt.Errorf("%s: %w", j.URL, retry.OneLine(err))
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("%s: %w; the last attempt: %w", j.URL, ctx.Err(), retry.OneLine(err))
@@ -164,17 +168,19 @@ func (j *judge) ask(ctx context.Context, question openai.ChatCompletionRequest) 
 	return "", fmt.Errorf("%s: after %d attempts: %w", j.URL, n, retry.OneLine(err))
 }
 
-func (j *judge) attempt(ctx context.Context, question openai.ChatCompletionRequest) (string, error) {
+// attempt is the text of one answer, and whether max_tokens cut it.
+func (j *judge) attempt(ctx context.Context, question openai.ChatCompletionRequest) (text string, cut bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(j.Timeout*float64(time.Second)))
 	defer cancel()
 	reply, err := j.client.CreateChatCompletion(ctx, question)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	if len(reply.Choices) != 1 {
-		return "", fmt.Errorf("the endpoint returned %d choices, expected 1", len(reply.Choices))
+		return "", false, fmt.Errorf("the endpoint returned %d choices, expected 1", len(reply.Choices))
 	}
-	return reply.Choices[0].Message.Content, nil
+	answer := reply.Choices[0]
+	return answer.Message.Content, answer.FinishReason == openai.FinishReasonLength, nil
 }
 
 var (

@@ -50,8 +50,11 @@ func newEndpoint(t *testing.T, reply func(w http.ResponseWriter, n int64, questi
 	return e
 }
 
-func says(w http.ResponseWriter, text string) {
-	_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"message": map[string]any{"role": "assistant", "content": text}}}})
+func says(w http.ResponseWriter, text string) { ends(w, text, "stop") }
+
+// ends says why the text ended, too.
+func ends(w http.ResponseWriter, text, reason string) {
+	_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]any{"message": map[string]any{"role": "assistant", "content": text}, "finish_reason": reason}}})
 }
 
 // judging makes a judge of the endpoint with a cache of its own. What it would pause is recorded, not waited for.
@@ -186,6 +189,21 @@ func TestJudgeTriesAgain(t *testing.T) {
 	require.ErrorContains(t, err, "wrong key")
 	require.NotContains(t, err.Error(), "k3y")
 	require.EqualValues(t, 1, closed.requests.Load(), "not tried again")
+}
+
+// An answer that max_tokens cut would be cut again: it is paid for once, and the error names the setting. A verdict that can be read counts.
+func TestJudgeThatIsCut(t *testing.T) {
+	for _, text := range []string{"", "Let me see. Paris is"} {
+		e := newEndpoint(t, func(w http.ResponseWriter, _ int64, _ string) { ends(w, text, "length") })
+		j, pauses := judging(t, e, nil)
+		_, err := j.Score(t.Context(), judged("Paris"))
+		require.EqualError(t, err, e.URL+"/v1: the judge's answer was cut at 512 tokens, before a verdict; raise max_tokens, which a reasoning model's thoughts count against too")
+		require.EqualValues(t, 1, e.requests.Load())
+		require.Empty(t, *pauses)
+	}
+	e := newEndpoint(t, func(w http.ResponseWriter, _ int64, _ string) { ends(w, "Yes", "length") })
+	j, _ := judging(t, e, map[string]any{"max_tokens": 1})
+	require.Equal(t, 1.0, scored(t, j, judged("Paris")).Value)
 }
 
 // TestJudgeDeadline: an endpoint that does not answer ends with the caller's deadline, and each attempt with its own.
