@@ -14,8 +14,8 @@ import (
 
 	"github.com/sashabaranov/go-openai"
 
+	"github.com/agentfly/agentfly/internal/hosted"
 	"github.com/agentfly/agentfly/internal/retry"
-
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/trajectory"
@@ -122,10 +122,9 @@ func (j *judge) questionOf(prompt string) openai.ChatCompletionRequest {
 	}
 	q := openai.ChatCompletionRequest{
 		Model: j.Model, Messages: append(messages, openai.ChatCompletionMessage{Role: "user", Content: prompt}), MaxCompletionTokens: j.MaxTokens,
-		Temperature: math.SmallestNonzeroFloat32, // the library leaves a 0 out, and the endpoint would take its default
 	}
-	if openai.NewReasoningValidator().Validate(q) != nil { // OpenAI's reasoning models take no temperature
-		q.Temperature = 0
+	if !hosted.FixedSampling(j.Model) {
+		q.Temperature = math.SmallestNonzeroFloat32 // the library leaves a 0 out, and the endpoint would take its default
 	}
 	return q
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/sashabaranov/go-openai"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/internal/hosted"
 	"github.com/agentfly/agentfly/internal/retry"
-
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -171,16 +171,10 @@ func check(q engines.Request, model string) error {
 		return errors.New("top_k and min_p are not part of the OpenAI protocol; leave them off")
 	case s.Repeats() || s.MinTokens != 0:
 		return errors.New("repetition_penalty and min_tokens are not part of the OpenAI protocol; leave them off")
-	case FixedSampling(model) && (s.Temperature != 1 || s.TopP != 1):
+	case hosted.FixedSampling(model) && (s.Temperature != 1 || s.TopP != 1):
 		return fmt.Errorf("the model %s samples at temperature 1 and top_p 1 only; the request has %v and %v", model, s.Temperature, s.TopP)
 	}
 	return nil
-}
-
-// FixedSampling tells whether a model samples at temperature 1 and top_p 1 only, and refuses requests that name them: OpenAI's reasoning models,
-// by their names.
-func FixedSampling(model string) bool {
-	return openai.NewReasoningValidator().Validate(openai.ChatCompletionRequest{Model: model, Temperature: 0.5}) != nil
 }
 
 func request(q engines.Request, model string) (openai.ChatCompletionRequest, error) {
@@ -189,7 +183,7 @@ func request(q engines.Request, model string) (openai.ChatCompletionRequest, err
 		Model: model, MaxCompletionTokens: q.Sampling.MaxTokens, Seed: &seed,
 		PresencePenalty: float32(q.Sampling.Presence), FrequencyPenalty: float32(q.Sampling.Frequency),
 	}
-	if !FixedSampling(model) {
+	if !hosted.FixedSampling(model) {
 		r.Temperature, r.TopP = float32(q.Sampling.Temperature), float32(q.Sampling.TopP)
 		if r.Temperature == 0 {
 			r.Temperature = math.SmallestNonzeroFloat32 // the library leaves a 0 out, and the endpoint would take its default

@@ -5,7 +5,7 @@ import (
 	"reflect"
 
 	"github.com/agentfly/agentfly/algorithms"
-	"github.com/agentfly/agentfly/engines/openai"
+	"github.com/agentfly/agentfly/internal/hosted"
 )
 
 // What the commands refuse of a job that Load takes: train, eval, rollout and replay each need other settings.
@@ -136,7 +136,7 @@ func Samplable(j *Job) error {
 
 // fixedSampling refuses sampling that the endpoint's model cannot do. key is the temperature's.
 func fixedSampling(j *Job, key string, temperature float64) error {
-	if j.Engine.Kind != "openai" || !openai.FixedSampling(j.Engine.ServedModel) {
+	if j.Engine.Kind != "openai" || !hosted.FixedSampling(j.Engine.ServedModel) {
 		return nil
 	}
 	var all []Problem

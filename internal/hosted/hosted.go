@@ -1,0 +1,12 @@
+// Package hosted knows by their names what hosted models take, so that all that asks endpoints sends the same.
+//
+// It does not ask any: engines/openai and the reward judge do.
+package hosted
+
+import "github.com/sashabaranov/go-openai"
+
+// FixedSampling tells whether a model samples at temperature 1 and top_p 1 only, and refuses requests that name them: OpenAI's reasoning models,
+// by their names.
+func FixedSampling(model string) bool {
+	return openai.NewReasoningValidator().Validate(openai.ChatCompletionRequest{Model: model, Temperature: 0.5}) != nil
+}
