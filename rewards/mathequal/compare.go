@@ -233,13 +233,19 @@ func (c *comparer) sameItems(a, b []*node, anyOrder bool) bool {
 
 func (c *comparer) sameQuantity(a, b *node) bool {
 	x, y := a.args[0], b.args[0]
-	if !maps.Equal(a.unit.dimensions, b.unit.dimensions) || !slices.EqualFunc(a.unit.counted, b.unit.counted, sameWord) {
+	if !a.unit.within(b.unit) && !b.unit.within(a.unit) {
 		return false
 	}
-	if a.unit.factor.Cmp(b.unit.factor) == 0 {
+	if a.unit.factor.Cmp(b.unit.factor) == 0 || !maps.Equal(a.unit.dimensions, b.unit.dimensions) {
 		return c.same(x, y)
 	}
 	return c.same(&node{kind: kindMul, args: []*node{x, number(a.unit.factor)}}, &node{kind: kindMul, args: []*node{y, number(b.unit.factor)}})
+}
+
+// within tells whether a measure says nothing that the other one does not say too: feet is within feet tall, and boys not within girls.
+func (m *measure) within(other *measure) bool {
+	return (len(m.dimensions) == 0 || maps.Equal(m.dimensions, other.dimensions)) &&
+		(len(m.counted) == 0 || slices.EqualFunc(m.counted, other.counted, sameWord))
 }
 
 // sameWord tells whether two words are the same, or one is the plural of the other.

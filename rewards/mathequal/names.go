@@ -97,14 +97,15 @@ var units = func() map[string]unit {
 	add("$", "1/100", "cent")
 	add("€", "1", "€", "euro", "eur")
 	add("£", "1", "£", "gbp")
-	add("n", "1", "newton")
-	add("j", "1", "joule")
-	add("j", "1000", "kj")
-	add("w", "1", "watt")
-	add("w", "1000", "kw")
-	add("v", "1", "volt")
-	add("a", "1", "ampere", "amp")
-	add("k", "1", "kelvin")
+	add("force", "1000", "n", "newton")
+	add("energy", "1000", "j", "joule")
+	add("energy", "1000000", "kj", "kilojoule")
+	add("power", "1000", "w", "watt")
+	add("power", "1000000", "kw", "kilowatt")
+	add("voltage", "1000", "v", "volt")
+	add("a", "1", "a", "ampere", "amp")
+	add("k", "1", "k", "kelvin")
+	add("1/s", "1", "hz", "hertz")
 	add("celsius", "1", "celsius", "c")
 	add("fahrenheit", "1", "fahrenheit", "f")
 	add("mol", "1", "mol", "mole")
@@ -117,4 +118,7 @@ var units = func() map[string]unit {
 }()
 
 // basic are the units of which the others are products.
-var basic = map[string]map[string]int{"m/s": {"m": 1, "s": -1}, "m^3": {"m": 3}}
+var basic = map[string]map[string]int{
+	"m/s": {"m": 1, "s": -1}, "m^3": {"m": 3}, "1/s": {"s": -1},
+	"force": {"g": 1, "m": 1, "s": -2}, "energy": {"g": 1, "m": 2, "s": -2}, "power": {"g": 1, "m": 2, "s": -3}, "voltage": {"g": 1, "m": 2, "s": -3, "a": -1},
+}
