@@ -244,8 +244,14 @@ func (c *comparer) sameQuantity(a, b *node) bool {
 
 // within tells whether a measure says nothing that the other one does not say too: feet is within feet tall, and boys not within girls.
 func (m *measure) within(other *measure) bool {
-	return (len(m.dimensions) == 0 || maps.Equal(m.dimensions, other.dimensions)) &&
+	return (len(m.dimensions) == 0 || maps.Equal(m.dimensions, other.dimensions) || m.fits(other) || other.fits(m)) &&
 		(len(m.counted) == 0 || slices.EqualFunc(m.counted, other.counted, sameWord))
+}
+
+// fits tells whether a measure in units of no name may be the other one, which has a name: square units are cm² and apples, but not cm.
+func (m *measure) fits(other *measure) bool {
+	power, length := m.dimensions["unit"], other.dimensions["m"]
+	return power != 0 && other.dimensions["unit"] == 0 && (length == 0 || length == power)
 }
 
 // sameWord tells whether two words are the same, or one is the plural of the other.
