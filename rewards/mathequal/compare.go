@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/big"
 	"slices"
+	"strings"
 )
 
 // comparer compares the readings of two answers within a budget of steps.
@@ -242,10 +243,21 @@ func (c *comparer) sameQuantity(a, b *node) bool {
 	return c.same(&node{kind: kindMul, args: []*node{x, number(a.unit.factor)}}, &node{kind: kindMul, args: []*node{y, number(b.unit.factor)}})
 }
 
-// within tells whether a measure says nothing that the other one does not say too: feet is within feet tall, and boys not within girls.
+// within tells whether a measure says nothing that the other one does not say too: feet is within feet tall, and boys is not within girls.
 func (m *measure) within(other *measure) bool {
 	return (len(m.dimensions) == 0 || maps.Equal(m.dimensions, other.dimensions) || m.fits(other) || other.fits(m)) &&
-		(len(m.counted) == 0 || slices.EqualFunc(m.counted, other.counted, sameWord))
+		m.countedWithin(other)
+}
+
+// countedWithin tells whether the other measure has all words of a measure, in their order, and maybe more: apples is within red apples.
+func (m *measure) countedWithin(other *measure) bool {
+	found := 0
+	for _, w := range other.counted {
+		if found < len(m.counted) && w.power == m.counted[found].power && sameWord(w.name, m.counted[found].name) {
+			found++
+		}
+	}
+	return found == len(m.counted)
 }
 
 // fits tells whether a measure in units of no name may be the other one, which has a name: square units are cm² and apples, but not cm.
@@ -255,12 +267,19 @@ func (m *measure) fits(other *measure) bool {
 }
 
 // sameWord tells whether two words are the same, or one is the plural of the other.
-func sameWord(a, b countedWord) bool {
-	short, long := a.name, b.name
-	if len(short) > len(long) {
-		short, long = long, short
+func sameWord(a, b string) bool {
+	if a == b {
+		return true
 	}
-	return a.power == b.power && (short == long || len(short) > 2 && (long == short+"s" || long == short+"es"))
+	for _, f := range inflections {
+		for _, w := range [][2]string{{a, b}, {b, a}} {
+			stem, ok := strings.CutSuffix(w[0], f.singular)
+			if ok && len(stem) >= f.stem && w[1] == stem+f.plural {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // infinite is the sign of an infinity, 0 for anything else.

@@ -86,7 +86,7 @@ var units = func() map[string]unit {
 	add("s", "86400", "day")
 	add("s", "604800", "week")
 	add("month", "1", "month")
-	add("month", "12", "year", "yr", "yrs")
+	add("month", "12", "year", "yr", "yrs", "y")
 	add("g", "1", "g", "gram")
 	add("g", "1/1000", "mg", "milligram")
 	add("g", "1000", "kg", "kilogram")
@@ -106,6 +106,7 @@ var units = func() map[string]unit {
 	add("a", "1", "a", "ampere", "amp")
 	add("k", "1", "k", "kelvin")
 	add("1/s", "1", "hz", "hertz")
+	add("1/s", "1/60", "rpm")
 	add("celsius", "1", "celsius", "c")
 	add("fahrenheit", "1", "fahrenheit", "f")
 	add("mol", "1", "mol", "mole")
@@ -114,6 +115,8 @@ var units = func() map[string]unit {
 	add("m/s", "1000/3600", "kph")
 	add("m^3", "1/1000", "l", "liter", "litre")
 	add("m^3", "1/1000000", "ml", "milliliter", "millilitre")
+	add("m^3", "3785411784/1000000000000", "gal", "gals", "gallon")
+	add("m^3", "946352946/1000000000000", "qt", "qts", "quart")
 	return out
 }()
 
@@ -121,4 +124,24 @@ var units = func() map[string]unit {
 var basic = map[string]map[string]int{
 	"m/s": {"m": 1, "s": -1}, "m^3": {"m": 3}, "1/s": {"s": -1},
 	"force": {"g": 1, "m": 1, "s": -2}, "energy": {"g": 1, "m": 2, "s": -2}, "power": {"g": 1, "m": 2, "s": -3}, "voltage": {"g": 1, "m": 2, "s": -3, "a": -1},
+}
+
+// inflections are endings of a word in the singular and in the plural, each with the least length of what stands before.
+var inflections = []struct {
+	singular, plural string
+	stem             int
+}{
+	{"", "s", 3},
+	{"", "es", 3},
+	{"y", "ies", 1},
+	{"f", "ves", 2},
+	{"fe", "ves", 2},
+	{"ex", "ices", 1},
+	{"ix", "ices", 1},
+	{"man", "men", 0},
+	{"person", "people", 0},
+	{"persons", "people", 0},
+	{"child", "children", 0},
+	{"point", "pts", 0},
+	{"points", "pts", 0},
 }
