@@ -39,12 +39,15 @@ func (p parser) side() (*node, error) {
 	if err != nil {
 		return nil, err
 	}
+	inText := p.tokens.peek().inText
 	m, err := p.measure()
 	if err != nil {
 		return nil, err
 	}
-	if m != nil && len(m.counted) > 0 && !counts(n) { // the letters before a word may be words too: New York, n is even
-		return nil, errParse
+	if m != nil && len(m.counted) > 0 {
+		if bare := letters(n); bare && !inText || (bare || !constant(n)) && slices.ContainsFunc(m.counted, says) {
+			return nil, errParse
+		}
 	}
 	if currency != nil {
 		m = currency
@@ -55,13 +58,16 @@ func (p parser) side() (*node, error) {
 	return n, nil
 }
 
-// counts tells whether a number stands in a value, or a constant that is no single letter.
-func counts(n *node) bool {
+// letters tells whether a value is bare letters, which before a word may be a word too: the a of a cat.
+func letters(n *node) bool {
 	switch n.kind {
-	case kindNumber:
-		return true
 	case kindSymbol:
-		return constants[n.name] && len(n.name) > 1
+		return len(n.name) == 1
+	case kindMul:
+		return letters(n.args[0]) && letters(n.args[1])
 	}
-	return slices.ContainsFunc(n.args, counts)
+	return false
 }
+
+// says tells whether a word says something of the letters before it rather than what they count: n is even.
+func says(w countedWord) bool { return statements[w.name] }

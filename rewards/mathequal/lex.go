@@ -18,11 +18,12 @@ const (
 )
 
 type token struct {
-	kind  tokenKind
-	text  string
-	value *big.Rat // of a number
-	whole bool     // a number without a decimal point or exponent
-	space bool     // white space stands before it
+	kind   tokenKind
+	text   string
+	value  *big.Rat // of a number
+	whole  bool     // a number without a decimal point or exponent
+	space  bool     // white space stands before it
+	inText bool     // it stands within \text{…}
 }
 
 // mode selects one of the readings of what is ambiguous.
@@ -60,7 +61,7 @@ func lex(s string, m mode) ([]token, bool, error) {
 }
 
 func (l *lexer) add(k tokenKind, text string) {
-	l.out = append(l.out, token{kind: k, text: text, space: l.space})
+	l.out = append(l.out, token{kind: k, text: text, space: l.space, inText: l.inText})
 	l.space = false
 }
 

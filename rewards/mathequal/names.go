@@ -126,6 +126,9 @@ var basic = map[string]map[string]int{
 	"force": {"g": 1, "m": 1, "s": -2}, "energy": {"g": 1, "m": 2, "s": -2}, "power": {"g": 1, "m": 2, "s": -3}, "voltage": {"g": 1, "m": 2, "s": -3, "a": -1},
 }
 
+// statements are words that say something of the letters before them: no unit, and nothing that is counted.
+var statements = set("is", "are", "not", "only", "even", "odd", "prime", "divides")
+
 // inflections are endings of a word in the singular and in the plural, each with the least length of what stands before.
 var inflections = []struct {
 	singular, plural string
