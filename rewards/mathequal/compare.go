@@ -38,7 +38,7 @@ func (c *comparer) same(a, b *node) bool {
 	}
 	switch {
 	case a.kind == kindText || b.kind == kindText:
-		return a.kind == b.kind && (a.name == b.name || a.dense != "" && a.dense == b.dense)
+		return a.kind == b.kind && (sameText(a.name, b.name) || a.dense != "" && a.dense == b.dense)
 	case a.kind == kindRelation || b.kind == kindRelation:
 		return c.sameRelation(a, b)
 	case b.kind == kindNamed:
@@ -264,6 +264,12 @@ func (m *measure) countedWithin(other *measure) bool {
 func (m *measure) fits(other *measure) bool {
 	power, length := m.dimensions["unit"], other.dimensions["m"]
 	return power != 0 && other.dimensions["unit"] == 0 && (length == 0 || length == power)
+}
+
+// sameText tells whether two texts are the same but for a plural at their end: no solution is no solutions.
+func sameText(a, b string) bool {
+	i, j := strings.LastIndexByte(a, ' ')+1, strings.LastIndexByte(b, ' ')+1
+	return a[:i] == b[:j] && sameWord(a[i:], b[j:])
 }
 
 // sameWord tells whether two words are the same, or one is the plural of the other.

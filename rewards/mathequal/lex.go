@@ -188,7 +188,7 @@ func (l *lexer) perUnit(run string) bool {
 
 // product tells whether a run of an answer that is letters alone is a product of variables: xy, abc, mn.
 func product(run string) bool {
-	return len(run) == 1 || strings.Trim(run, "abcxyz") == "" || len(run) == 2 && strings.ToLower(run) == run && !strings.ContainsAny(run, "aeiou")
+	return len(run) == 1 || strings.Trim(run, "abcxyz") == "" || len(run) == 2 && strings.ToLower(run) == run && !shortWords[run]
 }
 
 // mayBeUnit tells whether a word after a space counts something: m in 5 m, men in 12 men; not xy in 3 xy.

@@ -13,7 +13,7 @@
 //     interval. Lists and sets have no order, tuples and intervals have.
 //   - 50% is 50 and 0.5; 90° is 90 and π/2. A unit or a word that only one side has is ignored; of two units sizes are converted, and where
 //     both sides have other words for what is counted they differ.
-//   - What is no mathematics is compared as text, without regard to case.
+//   - What is no mathematics is compared as text, without regard to case and to a plural at its end.
 //
 // Everything is bounded: length, depth, digits, exponents and steps. What is beyond, such as 9^9^9^9, equals only the same text.
 //

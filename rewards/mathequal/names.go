@@ -129,6 +129,10 @@ var basic = map[string]map[string]int{
 // statements are words that say something of the letters before them: no unit, and nothing that is counted.
 var statements = set("is", "are", "not", "only", "even", "odd", "prime", "divides")
 
+// shortWords are the words of two letters; two others are a product of variables.
+var shortWords = set("am", "an", "as", "at", "be", "by", "do", "go", "he", "hi", "if", "in", "is", "it", "me", "my", "no", "of", "oh", "ok", "on", "or", "ox",
+	"pm", "so", "to", "up", "us", "we")
+
 // inflections are endings of a word in the singular and in the plural, each with the least length of what stands before.
 var inflections = []struct {
 	singular, plural string
