@@ -51,7 +51,7 @@ func (f *action) Observe(_ context.Context, results []trajectory.ToolResult) ([]
 }
 
 func (f *action) Parse(_ context.Context, completion string) (Parsed, error) {
-	text := afterThinking(completion)
+	text := afterThinking(f, completion)
 	calls, errs, _ := collect(f, text)
 	if len(calls) == 0 && len(errs) == 0 {
 		errs = []string{"there is no action; write <action>...</action>"}
@@ -76,6 +76,11 @@ func (f *action) next(text string, from int, last bool) segment {
 		body = text[start+len(actionOpen) : end]
 		end += len(actionClose)
 	default:
+		if _, behind, opened := strings.Cut(text[from:], thinkOpen); opened { // the first line stands behind a thought
+			if _, behind, ended := strings.Cut(behind, thinkClose); ended {
+				from = len(text) - len(behind)
+			}
+		}
 		start = skip(text, from)
 		body, _, _ = strings.Cut(text[start:], "\n")
 		end = start + len(body)

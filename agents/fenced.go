@@ -48,7 +48,7 @@ func (f *fenced) Observe(_ context.Context, results []trajectory.ToolResult) ([]
 }
 
 func (f *fenced) Parse(_ context.Context, completion string) (Parsed, error) {
-	text := afterThinking(completion)
+	text := afterThinking(f, completion)
 	calls, errs, _ := collect(f, text)
 	switch {
 	case len(calls) > 0 || len(errs) > 0:

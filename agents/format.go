@@ -88,14 +88,17 @@ type FormatOptions struct {
 // FormatFactory makes a format for the tools of a job, or of a request.
 type FormatFactory func(specs []tools.Spec, o FormatOptions) (Format, error)
 
-// afterThinking leaves out what a thinking model wrote between <think>, with which the completion begins, and </think>: calls in it are
-// drafts. A block that is not closed leaves nothing. Another </think> is text: it may stand in an argument.
-func afterThinking(completion string) string {
-	if !isThinking(completion) {
+// afterThinking leaves out what comes before the end of a thought: what a thinking model writes between <think>, before any call or answer,
+// and </think>, where calls are drafts. A thought with which the completion begins and that is not closed leaves nothing. Another </think>
+// is text: it may stand in an argument.
+func afterThinking(f grammar, completion string) string {
+	if !strings.Contains(completion, thinkOpen) {
 		return completion
 	}
-	_, after, _ := strings.Cut(completion, thinkClose)
-	return after
+	s := Splitter{grammar: f}
+	s.text.WriteString(completion)
+	s.End()
+	return completion[s.begin:]
 }
 
 // OpensThought tells that a prompt ends within a thought: its template wrote <think> behind the generation prompt, as those of

@@ -80,7 +80,7 @@ func (f *hermes) Observe(_ context.Context, results []trajectory.ToolResult) ([]
 }
 
 func (f *hermes) Parse(_ context.Context, completion string) (Parsed, error) {
-	text := afterThinking(completion)
+	text := afterThinking(f, completion)
 	calls, errs, _ := collect(f, text)
 	switch {
 	case len(calls) > 0 || len(errs) > 0:

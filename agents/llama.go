@@ -72,7 +72,7 @@ func (f *llama) Observe(_ context.Context, results []trajectory.ToolResult) ([]t
 }
 
 func (f *llama) Parse(_ context.Context, completion string) (Parsed, error) {
-	text := afterThinking(completion)
+	text := afterThinking(f, completion)
 	calls, errs, _ := collect(f, text)
 	if len(calls) > 0 || len(errs) > 0 {
 		return Parsed{Calls: calls, Errors: errs}, nil

@@ -84,7 +84,7 @@ func (f *mistral) Observe(_ context.Context, results []trajectory.ToolResult) ([
 }
 
 func (f *mistral) Parse(_ context.Context, completion string) (Parsed, error) {
-	text := afterThinking(completion)
+	text := afterThinking(f, completion)
 	calls, errs, _ := collect(f, text)
 	if len(calls) > 0 || len(errs) > 0 {
 		return Parsed{Calls: calls, Errors: errs}, nil

@@ -260,7 +260,7 @@ func (f *qwen) Observe(_ context.Context, results []trajectory.ToolResult) ([]tr
 }
 
 func (f *qwen) Parse(_ context.Context, completion string) (Parsed, error) {
-	text := afterThinking(completion)
+	text := afterThinking(f, completion)
 	calls, errs, _ := collect(f, text)
 	if len(calls) > 0 || len(errs) > 0 {
 		return Parsed{Calls: calls, Errors: errs}, nil

@@ -128,7 +128,7 @@ func labelOf(line string) (label struct{ text, means string }, more bool) {
 }
 
 func (f *react) Parse(_ context.Context, completion string) (Parsed, error) {
-	text := afterThinking(completion)
+	text := afterThinking(f, completion)
 	all, _ := sections(text)
 	for i, s := range all {
 		switch s.label {

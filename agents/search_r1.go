@@ -64,7 +64,7 @@ func (f *search) Observe(_ context.Context, results []trajectory.ToolResult) ([]
 }
 
 func (f *search) Parse(_ context.Context, completion string) (Parsed, error) {
-	text := afterThinking(completion)
+	text := afterThinking(f, completion)
 	tag, _, body, _ := searchAction(text)
 	switch {
 	case tag == answerTag:

@@ -29,6 +29,7 @@ type Splitter struct {
 	calls   int
 	opened  bool   // the prompt opened a thought, with which the completion begins
 	thought bool   // what the model thinks first, where calls are drafts, is told
+	opens   int    // from here on the completion may open a thought; -1: it had one, or none can follow
 	stopped bool   // nothing that follows is read
 	plain   bool   // what follows is content: no call in it counts
 	space   string // white space that is content unless a call follows
@@ -87,6 +88,9 @@ func (s *Splitter) scan(last bool) []Piece {
 	if !s.thought {
 		s.thought = pastThinking(text, s.from, last, s.opened, say)
 		s.begin = s.from
+		if s.begin > 0 {
+			s.opens = -1
+		}
 	}
 	for s.thought && !s.stopped && s.from < len(text) {
 		if s.plain {
@@ -94,9 +98,20 @@ func (s *Splitter) scan(last bool) []Piece {
 			break
 		}
 		g := s.grammar.next(text[s.begin:], s.from-s.begin, last)
+		end, waits := s.thinks(text, s.begin+g.start, last)
+		if end > 0 {
+			say(end)
+			s.begin = s.from
+			continue
+		}
 		say(s.begin + g.start)
-		if g.end == g.start {
+		if waits || g.end == g.start {
 			break
+		}
+		if len(g.calls)+len(g.errors) > 0 {
+			s.opens = -1
+		} else if s.opens >= 0 {
+			s.opens = s.begin + g.end
 		}
 		if len(g.calls) == 0 {
 			say(s.begin + g.end)
@@ -143,6 +158,33 @@ func pastThinking(text string, from int, last, opened bool, say func(to int)) bo
 	}
 	say(len(text) - keep)
 	return last
+}
+
+// thinks finds the thought that the completion opens behind its first words: its end, where it has ended. start is where the next call may
+// begin; <think> in a call or an answer is text, and so is one that no </think> follows. waits says that more text decides whether calls
+// behind <think> are drafts.
+func (s *Splitter) thinks(text string, start int, last bool) (end int, waits bool) {
+	if s.opens < 0 {
+		return 0, false
+	}
+	at := strings.Index(text[s.opens:max(s.opens, start)], thinkOpen)
+	if at < 0 {
+		s.opens = max(s.opens, start-len(thinkOpen)+1)
+		return 0, false
+	}
+	s.opens += at
+	if !strings.Contains(text[:s.opens], "<"+answerTag+">") {
+		behind := max(s.opens, s.from-len(thinkClose)) // what was told held no end
+		if i := strings.Index(text[behind:], thinkClose); i >= 0 {
+			s.opens = -1
+			return behind + i + len(thinkClose), false
+		}
+		if !last {
+			return 0, true
+		}
+	}
+	s.opens = -1
+	return 0, false
 }
 
 // say returns the content that text adds; white space at its end waits for what follows.

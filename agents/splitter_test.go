@@ -54,6 +54,10 @@ var completions = []string{
 	"<think><calculator>1</calculator></think><answer>2</answer>", `<think>{"name": "a", "parameters": {}}</think>{"name": "a", "parameters": {}}`, "<think>Action: x\n</think>Action: calculator\nAction Input: 1", " <think>open <calculator>1</calculator>", "<thinking><calculator>1</calculator>",
 	`<tool_call>{"name": "calculator", "arguments": {"expression": "close it with </think>"}}</tool_call>`, "<calculator>close it with </think></calculator>", `<tool_call>{"name": "a"}</tool_call></think>`,
 	"The tag </think> ends a thought.", "</think>", `{"name": "a", "parameters": {}}</think>{"name": "b", "parameters": {}}`, "Action: calculator\nAction Input: </think>", "<search></think></search>",
+	"Sure. <think>try <calculator>1</calculator>, <search>x</search> or <action>x</action></think><answer>2</answer>", "Sure. <think>try it</think>5", "Sure.\n<think>Action: x\nAction Input: 1\n</think>\nAction: calculator\nAction Input: 1",
+	"Sure. <think>\n<tool_call>\n{\"name\": \"a\"}\n</tool_call> or <function=roll></function>\n</think>\n<tool_call>\n{\"name\": \"b\"}\n</tool_call><function=roll></function>", `Hm <think>{"name": "a", "parameters": {}}</think>{"name": "b", "parameters": {}}`,
+	`Hm <think>[TOOL_CALLS]a[ARGS]{}</think>[TOOL_CALLS]b[ARGS]{}`, "Hm <think>\n```python\nx\n```\n</think>\n```python\ny\n```", "Sure. <think>open <calculator>1</calculator> <search>a</search> <action>b</action>", "a</think> b <think>c <calculator>1</calculator></think><calculator>2</calculator>",
+	"<calculator><think>1</think></calculator>", `<tool_call>{"name": "a", "arguments": {"x": "<think>1</think>"}}</tool_call>5`, `<tool_call>a <think></tool_call></think>5`, "<answer>a <think>b</think> c</answer>", "<think>a</think>b <think><calculator>1</calculator></think>",
 }
 
 func joined(pieces []Piece) (content string, calls []trajectory.ToolCall) {
@@ -145,6 +149,7 @@ func TestSplitterContent(t *testing.T) {
 		"values by the schema":        {"qwen3_coder", "Look.\n<tool_call>\n<function=weather>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>", "Look.", calls("weather", `{"days": 2}`), false},
 		"nothing behind the call":     {"react", "Thought: t\nAction: calculator\nAction Input: 1\nObservation: 1", "Thought: t", calls("calculator", `{"expression":"1"}`), false},
 		"thinking is content":         {"hermes", `<think><tool_call>{"name":"a"}</tool_call></think> <tool_call>{"name":"b"}</tool_call>`, `<think><tool_call>{"name":"a"}</tool_call></think>`, calls("b", "{}"), false},
+		"thinking behind words":       {"hermes", `Sure. <think><tool_call>{"name":"a"}</tool_call></think> <tool_call>{"name":"b"}</tool_call>`, `Sure. <think><tool_call>{"name":"a"}</tool_call></think>`, calls("b", "{}"), false},
 		"thinking that does not end":  {"hermes", `<think><tool_call>{"name":"a"}</tool_call>`, `<think><tool_call>{"name":"a"}</tool_call>`, nil, false},
 		"a tag that is not a thought": {"hermes", `<thing><tool_call>{"name":"a"}</tool_call>`, `<thing>`, calls("a", "{}"), false},
 	} {
@@ -209,6 +214,38 @@ func TestTheEndOfAThoughtThatNobodyOpened(t *testing.T) {
 	}
 }
 
+// A completion may open its thought behind a few words, where drafts do not count either, but not within a call or an answer.
+func TestThoughtBehindWords(t *testing.T) {
+	answer := func(text string) Parsed { return Parsed{Answer: text, HasAnswer: true} }
+	formats := allFormats(t)
+	for name, c := range map[string]struct {
+		format, text string
+		want         Parsed
+	}{
+		"tags":             {"tags", "Sure. <think>try <calculator>1</calculator> …</think><answer>2</answer>", answer("2")},
+		"search_r1":        {"search_r1", "Sure. <think>try <search>x</search> …</think><answer>2</answer>", answer("2")},
+		"hermes":           {"hermes", `Sure. <think>try <tool_call>{"name": "a"}</tool_call> …</think><answer>2</answer>`, answer("2")},
+		"llama3_json":      {"llama3_json", `Sure. <think>try {"name": "a", "parameters": {}} …</think><answer>2</answer>`, answer("2")},
+		"qwen3_coder":      {"qwen3_coder", `Sure. <think>try <tool_call>x</tool_call> …</think><answer>2</answer>`, answer("2")},
+		"mistral":          {"mistral", "Sure. <think>try it</think>5", answer("5")},
+		"react":            {"react", "Sure. <think>\nFinal Answer: 4\n</think>\nFinal Answer: 5", answer("5")},
+		"fenced":           {"fenced", "Sure. <think>\n```python\nx\n```\n</think><answer>2</answer>", answer("2")},
+		"action":           {"action", "Sure.\n<think>go <action>left</action></think>\n<action>right</action>", called("calculator", `{"expression":"right"}`)},
+		"the first line":   {"action", "Sure.\n<think>left?</think>\nright\nnow", called("calculator", `{"expression":"right"}`)},
+		"a call behind it": {"hermes", `Sure. <think>a</think> <tool_call>{"name": "a"}</tool_call>`, called("a", "{}")},
+		"the answer":       {"hermes", "Sure. <think>try it</think>5", answer("5")},
+		"no end":           {"tags", "The tag <think> begins it. <calculator>1</calculator>", called("calculator", `{"expression":"1"}`)},
+		"an argument":      {"hermes", `<tool_call>{"name": "a", "arguments": {"x": "<think>1</think>"}}</tool_call>`, called("a", `{"x": "<think>1</think>"}`)},
+		"behind a call":    {"tags", "<calculator>1</calculator> <think>a</think><answer>2</answer>", called("calculator", `{"expression":"1"}`)},
+		"within an answer": {"tags", "<answer>It is <think>a</think>.</answer>", answer("It is <think>a</think>.")},
+		"a second thought": {"hermes", "<think>a</think>It is <think>b</think>.", answer("It is <think>b</think>.")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, parse(t, formats[c.format], c.text))
+		})
+	}
+}
+
 // Where nobody saw the prompt, it may have opened the thought that ends.
 func TestParseUnseen(t *testing.T) {
 	f := allFormats(t)["hermes"]
@@ -241,6 +278,7 @@ func TestSplitterDoesNotWait(t *testing.T) {
 		"a block":                   {"fenced", "Run:\n```python\nx\n```", "Run:"},
 		"a search":                  {"search_r1", "a<search>x</search>", "a"},
 		"an action":                 {"action", "<action>x</action>", ""},
+		"a thought behind words":    {"hermes", `Sure. <think>a</think> <tool_call>{"name":"a"}</tool_call>`, "Sure. <think>a</think>"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			content, calls := joined(NewSplitter(allFormats(t)[c.format], false).Push(c.text))

@@ -95,7 +95,7 @@ func (f *tags) Write(call trajectory.ToolCall) string {
 }
 
 func (f *tags) Parse(_ context.Context, completion string) (Parsed, error) {
-	rest := afterThinking(completion)
+	rest := afterThinking(f, completion)
 	var out, stray Parsed
 	for {
 		_, after, found := strings.Cut(rest, "<")
