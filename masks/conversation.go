@@ -155,7 +155,7 @@ func (r *Renderer) written(p Reply, m trajectory.Message) (string, error) {
 			return content, nil
 		}
 	}
-	text, err := r.writtenByTemplate(p, m)
+	text, err := r.writtenByTemplate(p, m, content)
 	switch {
 	case thought == "" || err == nil && strings.Contains(text, thinkClose):
 		return text, err
@@ -167,8 +167,8 @@ func (r *Renderer) written(p Reply, m trajectory.Message) (string, error) {
 	return "", err
 }
 
-// writtenByTemplate is the text that the template writes for a message.
-func (r *Renderer) writtenByTemplate(p Reply, m trajectory.Message) (string, error) {
+// writtenByTemplate is the text that the template writes for a message with a content.
+func (r *Renderer) writtenByTemplate(p Reply, m trajectory.Message, content string) (string, error) {
 	full, err := r.render(append(slices.Clone(p.History), m), p.Tools, false)
 	if err != nil {
 		return "", err
@@ -192,7 +192,22 @@ func (r *Renderer) writtenByTemplate(p Reply, m trajectory.Message) (string, err
 	if m.Reasoning != "" && !strings.Contains(text, strings.TrimSpace(m.Reasoning)) {
 		return "", errors.New("the template does not write the reasoning; write it into the content")
 	}
+	if len(m.ToolCalls) == 0 {
+		text = withContent(text, strings.TrimSpace(m.Reasoning), content)
+	}
 	return text, nil
+}
+
+// withContent ends a template's text with the content, where that stands right behind the thought: the end of turn that follows need not
+// be one that the tokenizer knows.
+func withContent(text, reasoning, content string) string {
+	_, behind, _ := strings.Cut(text, reasoning)
+	_, behind, ended := strings.Cut(behind, thinkClose)
+	written := strings.TrimLeftFunc(behind, isSpace)
+	if !ended || !strings.HasPrefix(written, strings.TrimFunc(content, isSpace)) {
+		return text
+	}
+	return strings.TrimSuffix(text, written) + strings.TrimLeftFunc(content, isSpace)
 }
 
 // openThought is the end of a prompt that opens a thought: the tag and the white space behind it.

@@ -200,6 +200,38 @@ func TestAMessageEndsTheThoughtThatThePromptOpened(t *testing.T) {
 	require.EqualError(t, err, "masks: conversation: message 1: the template writes its tool calls into the thought that the generation prompt opened; write them into the content")
 }
 
+// What a template writes behind the content is not the message, also where it is no end of turn that the tokenizer knows.
+func TestAMessageBehindAThoughtEndsWithItsContent(t *testing.T) {
+	say := trajectory.Text
+	reasoned := func(content string) trajectory.Message {
+		m := say("assistant", content)
+		m.Reasoning = "hm"
+		return m
+	}
+	for name, c := range map[string]struct{ close, reason string }{
+		"poolside-Laguna-S-2.1": {"</think>", "hm</think>"},
+		"MiniMax-M2":            {"\n</think>\n\n", "hm\n</think>\n\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := masks.NewRenderer(marks, compile(t, jinjatest.Template(t, name), jinja.Options{BOSToken: "<s>", EOSToken: "</s>"}), masks.Options{AssistantMarkup: true})
+			require.NoError(t, err)
+			for _, m := range []struct {
+				message trajectory.Message
+				want    string
+			}{
+				{say("assistant", "2"), c.close + "2"},
+				{say("assistant", "2 \n"), c.close + "2 \n"},
+				{say("assistant", ""), c.close},
+				{reasoned("2"), c.reason + "2"},
+			} {
+				samples, err := r.Samples(masks.Recorded{Messages: []trajectory.Message{say("user", "1+1?"), m.message}, Learned: marked(2, 1)})
+				require.NoError(t, err)
+				require.Equal(t, m.want, learnedOf(samples))
+			}
+		})
+	}
+}
+
 // The turns of a conversation go on behind the ends of thoughts as behind what the messages say.
 func TestAConversationOfOpenThoughts(t *testing.T) {
 	r, err := masks.NewRenderer(marks, compile(t, jinjatest.Template(t, "Qwen3.5-4B"), jinja.Options{EOSToken: "<|im_end|>"}), masks.Options{AssistantMarkup: true})
