@@ -78,11 +78,12 @@ func TestDemonstrationsOfCalls(t *testing.T) {
 	needTorch(t)
 	const world = "version: 1\nname: x\nseed: 1\ndevice: cpu\nenvironment: {kind: voxel}\nrollout: {max_new_tokens: 512, max_tokens: 60000}\n" +
 		"model: {scratch: {num_kv_heads: 4, max_positions: 65536, alphabet: \"abcdefghijklmnopqrstuvwxyz_<>/{}[]:,\\\"0123456789 \\n\", chat_template: \"{% for m in messages %}{{ m.content }}{% endfor %}%PROMPT\"}}\n"
-	const tags = `^<(place|remove|done)>\{.*\}</(place|remove|done)>$`
+	const tags, hermes = `^<(place|remove|done)>\{.*\}</(place|remove|done)>$`, `^<tool_call>\n\{"name": "(place|remove|done)", "arguments": \{.*\}\}\n</tool_call>$`
 	for name, c := range map[string]struct{ format, prompt, call string }{
 		"tags":                       {"tags", "", tags},
-		"hermes":                     {"hermes", "", `^<tool_call>\n\{"name": "(place|remove|done)", "arguments": \{.*\}\}\n</tool_call>$`},
+		"hermes":                     {"hermes", "", hermes},
 		"the prompt opens a thought": {"tags", "{% if add_generation_prompt %}<think>{% endif %}", tags},
+		"the first prompt opens one": {"hermes", "{% if add_generation_prompt and messages[-1].role != 'tool' %}<think>{% endif %}", hermes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file, format, call := filepath.Join(t.TempDir(), "job.yaml"), c.format, c.call

@@ -37,7 +37,10 @@ func (p *Player) Demonstrate(ctx context.Context, index int) (*Demonstration, *t
 		return nil, nil, p.Job.Fail("agent.format", "%s: demonstrations are written in the formats tags and hermes, and for agents of kind %s", p.Job.Agent.Format, agents.OneAction)
 	}
 	place := rollout.Place{Phase: "demonstrate", Group: index, Task: p.Tasks[index]}
-	solver := &solver{Engine: s.Engine, stage: s.World.Stage, trajectory: place.ID(), writer: writer, tokenizer: p.session.Policy.Tokenizer, end: s.Sampling.StopIDs[0]}
+	solver := &solver{
+		Engine: s.Engine, stage: s.World.Stage, trajectory: place.ID(), writer: writer, tokenizer: p.session.Policy.Tokenizer, end: s.Sampling.StopIDs[0],
+		thoughts: map[int]string{},
+	}
 	s.Engine = solver
 	t := s.Sample(ctx, place)
 	if solver.failed != nil {
@@ -48,11 +51,12 @@ func (p *Player) Demonstrate(ctx context.Context, index int) (*Demonstration, *t
 	}
 	last := masks.Reply{History: solver.asked, Completion: t.Turns[len(t.Turns)-1].Completion}
 	messages := last.Messages()
-	for i, m := range messages { // who learns from them ends the thoughts of the prompts
-		text, err := m.TextContent()
-		if said, ended := strings.CutPrefix(text, solver.thought); err == nil && m.Role == "assistant" && ended && said != text {
-			messages[i] = trajectory.Text(m.Role, said)
+	for i, thought := range solver.thoughts { // who learns from them ends the thoughts of the prompts
+		text, err := messages[i].TextContent()
+		if err != nil {
+			return nil, t, err
 		}
+		messages[i] = trajectory.Text(messages[i].Role, strings.TrimPrefix(text, thought))
 	}
 	return &Demonstration{messages, s.Schemas}, t, nil
 }
@@ -64,8 +68,8 @@ type solver struct {
 	trajectory string
 	writer     agents.Writer // of calls; nil: the solver's actions are texts
 	tokenizer  *tokenizer.Tokenizer
-	end        int32  // the stop token
-	thought    string // ends the thought that the prompts open; "": they open none
+	end        int32          // the stop token
+	thoughts   map[int]string // by the index of the message that a turn becomes: what ends the thought that its prompt opened, if it did
 	actions    []environments.Action
 	begun      bool
 	asked      []trajectory.Message // of the newest turn
@@ -103,8 +107,11 @@ func (s *solver) Generate(ctx context.Context, r engines.Request) (c engines.Com
 		}
 	}
 	s.actions, s.asked = s.actions[1:], slices.Clone(r.Messages)
-	s.thought = masks.EndOfThought(s.tokenizer.Decode(r.Prompt, false))
-	ids := append(s.tokenizer.Encode(s.thought+text), s.end)
+	thought := masks.EndOfThought(s.tokenizer.Decode(r.Prompt, false))
+	if thought != "" {
+		s.thoughts[len(r.Messages)] = thought
+	}
+	ids := append(s.tokenizer.Encode(thought+text), s.end)
 	return engines.Completion{TokenIDs: ids, Logprobs: make([]float32, len(ids)), Versions: make([]int32, len(ids)), FinishReason: trajectory.FinishStop}, nil
 }
 
