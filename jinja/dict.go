@@ -96,7 +96,10 @@ func hash(v any, depth int) (any, error) {
 	case markup:
 		return string(v), nil
 	case *big.Int:
-		return hashedBig(v.String()), nil
+		if isLong(v) {
+			return nil, raise("Limit", "a key is an integer of more than %d digits", maxDigits)
+		}
+		return hashedBig(v.Text(16)), nil
 	case float64:
 		if v == math.Trunc(v) && !math.IsInf(v, 0) {
 			n, _ := big.NewFloat(v).Int(nil)

@@ -54,7 +54,7 @@ func parseInt(s string, base int) (any, bool) {
 		base = 10
 	}
 	digits = strings.ReplaceAll(digits, "_", "")
-	if len(digits) > 4300 || strings.ContainsAny(digits, "+-") {
+	if len(digits) > maxDigits || strings.ContainsAny(digits, "+-") {
 		return nil, false
 	}
 	n, ok := new(big.Int).SetString(digits, base)

@@ -188,7 +188,15 @@ func (p *printfSpec) integer(verb byte, v any) (string, error) {
 		base = 10
 	}
 	i := asBig(n)
-	s := new(big.Int).Abs(i).Text(base)
+	s := ""
+	if base == 10 {
+		var err error
+		if s, err = decimal(new(big.Int).Abs(i)); err != nil {
+			return "", err
+		}
+	} else {
+		s = new(big.Int).Abs(i).Text(base)
+	}
 	if verb == 'X' {
 		s = strings.ToUpper(s)
 	}

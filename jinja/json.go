@@ -232,8 +232,8 @@ func (d *decoder) number() (any, error) {
 	}
 	s := d.src[start:d.pos]
 	if d.pos == whole {
-		if len(s) > 4300 {
-			return nil, d.fail("an integer of more than 4300 digits")
+		if len(s) > maxDigits {
+			return nil, d.fail(fmt.Sprintf("an integer of more than %d digits", maxDigits))
 		}
 		n, _ := new(big.Int).SetString(s, 10)
 		return normInt(n), nil
@@ -288,36 +288,34 @@ func (e *encoder) write(v any, depth int) error {
 		e.str(string(v))
 		return nil
 	}
-	s, ok := scalarJSON(v)
-	if !ok {
-		return typeError("Object of type %s is not JSON serializable", typeName(v))
-	}
+	s, err := scalarJSON(v, "Object of type %s is not JSON serializable")
 	e.b.WriteString(s)
-	return nil
+	return err
 }
 
-func scalarJSON(v any) (string, bool) {
+// scalarJSON writes what is neither text nor holds other values; refusal is the error of anything else, with its type.
+func scalarJSON(v any, refusal string) (string, error) {
 	switch v := v.(type) {
 	case nil:
-		return "null", true
+		return "null", nil
 	case bool:
-		return strconv.FormatBool(v), true
+		return strconv.FormatBool(v), nil
 	case int:
-		return strconv.Itoa(v), true
+		return strconv.Itoa(v), nil
 	case *big.Int:
-		return v.String(), true
+		return decimal(v)
 	case float64:
 		switch {
 		case math.IsNaN(v):
-			return "NaN", true
+			return "NaN", nil
 		case math.IsInf(v, 1):
-			return "Infinity", true
+			return "Infinity", nil
 		case math.IsInf(v, -1):
-			return "-Infinity", true
+			return "-Infinity", nil
 		}
-		return floatRepr(v), true
+		return floatRepr(v), nil
 	}
-	return "", false
+	return "", typeError(refusal, typeName(v))
 }
 
 func (e *encoder) array(items []any, depth int) error {
@@ -364,8 +362,9 @@ func (e *encoder) object(d *dict, depth int) error {
 		k := d.keys[at.(int)]
 		key, ok := text(k)
 		if !ok {
-			if key, ok = scalarJSON(k); !ok {
-				return typeError("keys must be str, int, float, bool or None, not %s", typeName(k))
+			var err error
+			if key, err = scalarJSON(k, "keys must be str, int, float, bool or None, not %s"); err != nil {
+				return err
 			}
 		}
 		e.str(key)

@@ -251,7 +251,7 @@ func (l *lexer) number(rest string) error {
 		digits = "0"
 	}
 	n, ok := new(big.Int).SetString(digits, base)
-	if !ok || len(digits) > 4300 {
+	if !ok || len(digits) > maxDigits {
 		return l.fail("malformed number %q", m)
 	}
 	l.tokens = append(l.tokens, token{kind: tokInteger, text: m, num: normInt(n), line: l.line})

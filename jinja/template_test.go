@@ -3,6 +3,7 @@ package jinja_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -145,6 +146,7 @@ func TestArithmeticIsBounded(t *testing.T) {
 		"remainders":  "{% set n = 7 ** 100000 %}{% set m = 11 ** 40000 %}{% for i in range(100000) %}{% set q = n % m %}{% endfor %}",
 		"fractions":   "{% set n = 7 ** 100000 %}{% set m = 11 ** 81000 %}{% for i in range(100000) %}{% set q = n / m %}{% endfor %}",
 		"a power":     "{% set n = 10 ** 4000 %}{% set m = n ** 9000 %}",
+		"keys":        "{% set n = 7 ** 100000 %}{% for i in range(1000) %}{% set m = {n: 1} %}{% endfor %}",
 		"powers":      "{% for i in range(100000) %}{% set n = 7 ** 200000 %}{% endfor %}",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,6 +158,38 @@ func TestArithmeticIsBounded(t *testing.T) {
 			require.Less(t, time.Since(start), 10*time.Second)
 		})
 	}
+}
+
+// What is quadratic in the length of an integer takes none that is longer than Python writes in decimal.
+func TestLongIntegers(t *testing.T) {
+	const tooLong, key = "Exceeds the limit (4300 digits) for integer string conversion", "a key is an integer of more than 4300 digits"
+	for name, c := range map[string]struct{ source, kind, says string }{
+		"text":    {"{{ %s | string }}", "ValueError", tooLong},
+		"JSON":    {"{{ %s | tojson }}", "ValueError", tooLong},
+		"a list":  {"{{ [%s] | tojson }}", "ValueError", tooLong},
+		"printf":  {"{{ '%%d' %% %s }}", "ValueError", tooLong},
+		"a key":   {"{{ {%s: 1} | length }}", "Limit", key},
+		"a tuple": {"{{ {(%s, 1): 1} | length }}", "Limit", key},
+		"a name":  {"{{ %s in {'a': 1} }}", "Limit", key},
+		"unique":  {"{{ [%s] | unique | list | length }}", "Limit", key},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, longest := range []string{"10 ** 4299", "-(10 ** 4299)"} {
+				_, err := render(t, fmt.Sprintf(c.source, "("+longest+")"), jinja.Input{})
+				require.NoError(t, err)
+			}
+			for _, longer := range []string{"10 ** 4300", "-(10 ** 4300)", "7 ** 100000"} {
+				_, err := render(t, fmt.Sprintf(c.source, "("+longer+")"), jinja.Input{})
+				var failed *jinja.RenderError
+				require.ErrorAs(t, err, &failed, longer)
+				require.Equal(t, c.kind, failed.Kind)
+				require.ErrorContains(t, err, c.says)
+			}
+		})
+	}
+	out, err := render(t, "{% set n = 10 ** 4299 %}{{ {n: 'a', -n: 'b'}[n * 1] }}{{ (n | tojson) == (n | string) == ('%d' % n) }}{{ ('%x' % 16 ** 4400) | length }}", jinja.Input{})
+	require.NoError(t, err)
+	require.Equal(t, "aTrue4401", out)
 }
 
 func TestMessagesReachTheTemplateAsTheirJSON(t *testing.T) {

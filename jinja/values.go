@@ -319,10 +319,11 @@ func writeRepr(b *strings.Builder, v any, depth int) error {
 	case int:
 		b.WriteString(strconv.Itoa(v))
 	case *big.Int:
-		if v.BitLen() > 14000 {
-			return valueError("Exceeds the limit (4300 digits) for integer string conversion")
+		s, err := decimal(v)
+		if err != nil {
+			return err
 		}
-		b.WriteString(v.String())
+		b.WriteString(s)
 	case float64:
 		b.WriteString(floatRepr(v))
 	case string:
@@ -360,6 +361,22 @@ func writeRepr(b *strings.Builder, v any, depth int) error {
 		return unsupported("the text of a %s", typeName(v))
 	}
 	return nil
+}
+
+// maxDigits bounds what is quadratic in the digits of an integer, as Python does.
+const maxDigits = 4300
+
+var beyondDigits = new(big.Int).Exp(big.NewInt(10), big.NewInt(maxDigits), nil)
+
+// isLong tells that an integer has more than maxDigits digits.
+func isLong(n *big.Int) bool { return n.CmpAbs(beyondDigits) >= 0 }
+
+// decimal is an integer in decimal.
+func decimal(n *big.Int) (string, error) {
+	if isLong(n) {
+		return "", valueError("Exceeds the limit (%d digits) for integer string conversion", maxDigits)
+	}
+	return n.String(), nil
 }
 
 // floatRepr is Python's repr of a float: the shortest digits that read back, an exponent below 1e-4 and from 1e16.
