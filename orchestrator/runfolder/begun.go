@@ -66,23 +66,20 @@ func loggedSteps(dir string) (n int, err error) {
 // names are somebody else's. held tells that there is a run to clear away.
 func (f *Folder) begun() (held bool, err error) {
 	steps, held, err := Steps(f.Dir)
-	if !held {
+	switch {
+	case !held:
 		return false, f.foreign()
+	case store.DiskFull(err): // what the store holds is not known
+		return true, err
 	}
-	if err == nil && steps == 0 {
-		if of, err := ofGateway(f.Dir); err != nil {
-			return true, err
-		} else if of {
-			return true, job.InputError(fmt.Errorf("%s holds what a gateway recorded; give another folder with --output", f.Dir))
-		}
+	if err := f.ofRun(); err != nil {
+		return true, err
 	}
 	if f.Overwrite {
 		return held, nil
 	}
 	what := "a run"
 	switch {
-	case store.DiskFull(err):
-		return true, err
 	case err != nil:
 		what = fmt.Sprintf("a run that cannot be read (%v)", err)
 	case steps == 0:
@@ -93,6 +90,23 @@ func (f *Folder) begun() (held bool, err error) {
 		what = fmt.Sprintf("a run of %d steps", steps)
 	}
 	return true, job.InputError(fmt.Errorf("%s holds %s already; continue it with --resume, give another folder with --output, or delete the run with --overwrite", f.Dir, what))
+}
+
+// ofRun refuses a folder whose store holds what a gateway recorded, or cannot be read and has no job.yaml of a run beside it.
+func (f *Folder) ofRun() error {
+	of, err := ofGateway(f.Dir)
+	switch {
+	case of:
+		return job.InputError(fmt.Errorf("%s holds what a gateway recorded; give another folder with --output", f.Dir))
+	case err == nil:
+		return nil
+	case store.DiskFull(err):
+		return err
+	}
+	if _, missing := os.Lstat(filepath.Join(f.Dir, JobFile)); missing != nil {
+		return job.InputError(fmt.Errorf("%s may hold what a gateway recorded: its %s cannot be read (%v) and has no %s of a run beside it; continue it with --resume if it is a run's, give another folder with --output, or move it away", f.Dir, store.File, err, JobFile))
+	}
+	return nil
 }
 
 // ofGateway tells whether the store in a folder holds what a gateway recorded.

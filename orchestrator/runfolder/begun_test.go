@@ -2,6 +2,7 @@ package runfolder
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -166,6 +167,56 @@ func TestWhatAGatewayRecordedIsKept(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, kept)
 			require.NoError(t, from.Close())
+		})
+	}
+}
+
+// A gateway could record into the folder of a run that had its job written later: that is neither one's to delete.
+func TestARunInWhichAGatewayRecordedIsKept(t *testing.T) {
+	dir := ran(t, 2)
+	db, err := store.Open(filepath.Join(dir, store.File))
+	require.NoError(t, err)
+	require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: store.Gateway, Size: 1, Task: trajectory.Task{ID: "a"}}))
+	require.NoError(t, db.Close())
+	for _, overwrite := range []bool{false, true} {
+		f := New(dir, false)
+		f.Overwrite = overwrite
+		require.EqualError(t, f.Check(), dir+" holds what a gateway recorded; give another folder with --output")
+	}
+}
+
+// A store that cannot be read and lies beside no job.yaml may be a gateway's; that of a run is the user's to delete.
+func TestAStoreThatCannotBeReadIsKept(t *testing.T) {
+	for says, harm := range map[string]func(path string) error{
+		"cannot be read as a store": func(path string) error { return os.WriteFile(path, []byte("no store at all, but text"), 0o600) },
+		"has version 0": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"has version 9": func(path string) error {
+			db, err := sql.Open("sqlite", path)
+			if err == nil {
+				_, err = db.Exec("PRAGMA user_version = 9")
+				err = errors.Join(err, db.Close())
+			}
+			return err
+		},
+	} {
+		t.Run(says, func(t *testing.T) {
+			dir := ran(t, 1)
+			path := filepath.Join(dir, store.File)
+			require.NoError(t, harm(path))
+			over := New(dir, false)
+			over.Overwrite = true
+			require.NoError(t, over.Check(), "job.yaml says that it is a run's")
+			require.ErrorContains(t, New(dir, false).Check(), "or delete the run with --overwrite")
+			require.NoError(t, os.Remove(filepath.Join(dir, JobFile)))
+			for _, overwrite := range []bool{false, true} {
+				f := New(dir, false)
+				f.Overwrite = overwrite
+				err := f.Open(&job.Job{}, func(string) {})
+				require.ErrorContains(t, err, dir+" may hold what a gateway recorded: its store.db cannot be read (store: "+path+" "+says)
+				require.ErrorContains(t, err, ") and has no job.yaml of a run beside it; continue it with --resume if it is a run's, give another folder with --output, or move it away")
+				require.NoError(t, f.Close())
+				require.FileExists(t, path)
+			}
 		})
 	}
 }

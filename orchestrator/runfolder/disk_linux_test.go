@@ -13,7 +13,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/store"
 )
 
-// A run whose store only lacks room to be read is not offered for deletion.
+// A run whose store only lacks room to be read is not offered for deletion, nor deleted: what it holds is not known.
 func TestARunOnAFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=400k"); err != nil {
@@ -25,8 +25,12 @@ func TestARunOnAFullDisk(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	require.ErrorIs(t, os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600), syscall.ENOSPC)
-	err = New(dir, false).Check()
-	require.EqualError(t, err, "store: "+path+": disk I/O error (4874); free some space on its disk, then try again")
-	var input *job.Error
-	require.False(t, errors.As(err, &input), "nothing is wrong with what was asked for")
+	for _, overwrite := range []bool{false, true} {
+		f := New(dir, false)
+		f.Overwrite = overwrite
+		err = f.Check()
+		require.EqualError(t, err, "store: "+path+": disk I/O error (4874); free some space on its disk, then try again")
+		var input *job.Error
+		require.False(t, errors.As(err, &input), "nothing is wrong with what was asked for")
+	}
 }
