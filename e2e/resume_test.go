@@ -191,8 +191,8 @@ func TestARefusedResumeChangesNothing(t *testing.T) {
 	require.Contains(t, out, "weights: identical\n")
 }
 
-// A run goes on from its checkpoint, so another model.path would change nothing but its replay: it is refused, unless the model is the same one
-// elsewhere.
+// A run goes on from its checkpoint, so other weights in model.path would change nothing but its replay: they are refused, at a path of the same
+// name too. The same ones elsewhere are taken.
 func TestResumeRefusesAnotherModel(t *testing.T) {
 	needTorch(t)
 	dir := filepath.Join(t.TempDir(), "run")
@@ -221,7 +221,14 @@ func TestResumeRefusesAnotherModel(t *testing.T) {
 
 	require.NoError(t, os.RemoveAll(moved))
 	require.NoError(t, os.CopyFS(moved, os.DirFS(trained)))
-	status, _, errs = replay()
-	require.Equal(t, 2, status, errs)
-	require.Contains(t, errs, "model.path: the weights of "+moved+" are not those that the run in "+dir+" began with; give it that model back")
+	for _, again := range []func() (int, string, string){
+		replay,
+		func() (int, string, string) {
+			return train("--resume", "--set", "trainer.steps=6", "--set", "model.path="+moved)
+		},
+	} {
+		status, _, errs = again()
+		require.Equal(t, 2, status, errs)
+		require.Contains(t, errs, "model.path: the weights of "+moved+" are not those that the run in "+dir+" began with; give it that model back")
+	}
 }

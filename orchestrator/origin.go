@@ -3,8 +3,6 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -12,11 +10,11 @@ import (
 )
 
 // begunWith makes sure that a run goes on with the model that it began with, which a checkpoint does not tell: its replay begins there. A run that
-// begins, from "", records that model. An older program recorded none, and a job that names the model as before is believed.
+// begins, from "", records that model; an older program recorded none. What a job calls the model says nothing: a path may lead elsewhere today.
 func (r *run) begunWith(ctx context.Context, from string) error {
 	j, db := r.session.Job, r.folder.DB
 	began, err := db.Reader.Fact(runfolder.ModelFact)
-	if err != nil || began == "" && from != "" || began != "" && namesModelOf(r.folder.Dir, j) {
+	if err != nil || began == "" && from != "" {
 		return err
 	}
 	now, err := weightsOf(j)
@@ -27,20 +25,6 @@ func (r *run) begunWith(ctx context.Context, from string) error {
 		return db.SetFact(ctx, runfolder.ModelFact, now)
 	}
 	return sameModel(j, r.folder.Dir, began, now)
-}
-
-// namesModelOf tells whether a job names the model as the job in a run folder does.
-func namesModelOf(dir string, j *job.Job) bool {
-	text, err := os.ReadFile(filepath.Join(dir, runfolder.JobFile))
-	if err != nil {
-		return false
-	}
-	was, err := runfolder.Settings(text)
-	if err != nil {
-		return false
-	}
-	is, err := runfolder.Settings(j.Source())
-	return err == nil && was["model.path"] == is["model.path"]
 }
 
 // weightsOf is what tells the weights that a job begins with from others; all models from scratch have one name.
