@@ -232,3 +232,49 @@ func TestResumeRefusesAnotherModel(t *testing.T) {
 		require.Contains(t, errs, "model.path: the weights of "+moved+" are not those that the run in "+dir+" began with; give it that model back")
 	}
 }
+
+// An adapter that a run begins with is part of its model: another one would change nothing but its replay.
+func TestResumeRefusesAnotherAdapter(t *testing.T) {
+	needTorch(t)
+	train := func(dir string, args ...string) (int, string, string) {
+		return command("", append([]string{"train", "--output", dir, "examples/tiny.yaml"}, args...)...)
+	}
+	made := filepath.Join(t.TempDir(), "made")
+	status, _, errs := train(made, "--set", "model.lora.rank=4", "--set", "trainer.steps=2", "--set", "checkpoint.every=1")
+	require.Zero(t, status, errs)
+	adapter := func(step string) string { return filepath.Join(made, "checkpoints", step, "adapter") }
+	moved := filepath.Join(t.TempDir(), "moved")
+	require.NoError(t, os.CopyFS(moved, os.DirFS(adapter("step-1"))))
+	louder := filepath.Join(t.TempDir(), "louder")
+	require.NoError(t, os.CopyFS(louder, os.DirFS(moved)))
+	config := filepath.Join(louder, "adapter_config.json")
+	text, err := os.ReadFile(config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(config, bytes.Replace(text, []byte(`"lora_alpha": 8`), []byte(`"lora_alpha": 4`), 1), 0o600))
+
+	dir := filepath.Join(t.TempDir(), "run")
+	status, _, errs = train(dir, "--set", "model.lora.path="+adapter("step-1"), "--set", "trainer.steps=1")
+	require.Zero(t, status, errs)
+	differs := func(path string) string {
+		return "model.lora.path: the adapter " + path + " is not what the run in " + dir + " began with; give it back what it had, or begin a new run with --output"
+	}
+	for set, says := range map[string]string{
+		"model.lora.path=" + adapter("step-2"): differs(adapter("step-2")),
+		"model.lora.path=" + louder:            differs(louder),
+		"model.lora.rank=4":                    "model.lora: the run in " + dir + " began with the adapter of a model.lora.path; give it that back, or begin a new run with --output",
+	} {
+		status, _, errs := train(dir, "--resume", "--set", "trainer.steps=2", "--set", set)
+		require.Equal(t, 2, status, "%s: %s", set, errs)
+		require.Contains(t, errs, says)
+	}
+	status, _, errs = train(dir, "--resume", "--set", "trainer.steps=2", "--set", "model.lora.path="+moved)
+	require.Zero(t, status, errs)
+	status, out, errs := command("", "replay", dir)
+	require.Zero(t, status, errs)
+	require.Contains(t, out, "weights: identical\n")
+	require.NoError(t, os.RemoveAll(moved))
+	require.NoError(t, os.CopyFS(moved, os.DirFS(adapter("step-2"))))
+	status, _, errs = command("", "replay", dir)
+	require.Equal(t, 2, status, errs)
+	require.Contains(t, errs, differs(moved))
+}

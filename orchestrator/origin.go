@@ -7,24 +7,63 @@ import (
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/orchestrator/store"
+	"github.com/agentfly/agentfly/policy"
 )
 
-// begunWith makes sure that a run goes on with the model that it began with, which a checkpoint does not tell: its replay begins there. A run that
-// begins, from "", records that model; an older program recorded none. What a job calls the model says nothing: a path may lead elsewhere today.
+// origin is a part of what a run begins with, which no checkpoint tells.
+type origin struct {
+	fact  string                             // of the store, that tells it from others; an older program recorded none
+	of    func(j *job.Job) (string, error)   // what the fact is for a job
+	other func(j *job.Job, dir string) error // refuses a job that has another one than the run in a folder
+}
+
+var origins = []origin{{runfolder.ModelFact, weightsOf, otherWeights}, {runfolder.AdapterFact, adapterOf, otherAdapter}}
+
+// begunWith makes sure that a run goes on with the model and the adapter that it began with: its replay begins there. A run that begins, from "",
+// records them. What a job calls them says nothing: a path may lead elsewhere today.
 func (r *run) begunWith(ctx context.Context, from string) error {
 	j, db := r.session.Job, r.folder.DB
-	began, err := db.Reader.Fact(runfolder.ModelFact)
-	if err != nil || began == "" && from != "" {
-		return err
+	for _, o := range origins {
+		began, err := db.Reader.Fact(o.fact)
+		if err != nil {
+			return err
+		}
+		if began == "" && from != "" {
+			continue
+		}
+		now, err := o.of(j)
+		if err != nil {
+			return err
+		}
+		if began == "" {
+			err = db.SetFact(ctx, o.fact, now)
+		} else if began != now {
+			err = o.other(j, r.folder.Dir)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	now, err := weightsOf(j)
-	if err != nil {
-		return err
+	return nil
+}
+
+// sameOrigin makes sure that the replay now began with what the run in a folder began with.
+func sameOrigin(j *job.Job, dir string, run, now *store.Reader) error {
+	for _, o := range origins {
+		began, err := run.Fact(o.fact)
+		if err != nil {
+			return err
+		}
+		again, err := now.Fact(o.fact)
+		if err != nil {
+			return err
+		}
+		if began != "" && began != again {
+			return o.other(j, dir)
+		}
 	}
-	if began == "" {
-		return db.SetFact(ctx, runfolder.ModelFact, now)
-	}
-	return sameModel(j, r.folder.Dir, began, now)
+	return nil
 }
 
 // weightsOf is what tells the weights that a job begins with from others; all models from scratch have one name.
@@ -40,13 +79,28 @@ func weightsOf(j *job.Job) (sum string, err error) {
 	return m.Checksum()
 }
 
-// sameModel refuses the model of a job whose weights are not those that the run in a folder began with.
-func sameModel(j *job.Job, dir, began, now string) error {
-	switch {
-	case began == now:
-		return nil
-	case j.Model.Path == "":
+func otherWeights(j *job.Job, dir string) error {
+	if j.Model.Path == "" {
 		return j.Fail("model.scratch", "the run in %s began with a model.path; give it that back, or begin a new run with --output", dir)
 	}
 	return j.Fail("model.path", "the weights of %s are not those that the run in %s began with; give it that model back, or begin a new run with --output", j.Model.Path, dir)
+}
+
+// adapterOf is what tells the adapter that a job begins with from others; all jobs without model.lora.path have one name.
+func adapterOf(j *job.Job) (string, error) {
+	if j.Model.LoRA.Path == "" {
+		return "none", nil
+	}
+	sum, err := policy.AdapterChecksum(j.Resolve(j.Model.LoRA.Path))
+	if err != nil {
+		return "", j.Fail("model.lora.path", "%s", job.Plain(err, "policy: "))
+	}
+	return sum, nil
+}
+
+func otherAdapter(j *job.Job, dir string) error {
+	if j.Model.LoRA.Path == "" {
+		return j.Fail("model.lora", "the run in %s began with the adapter of a model.lora.path; give it that back, or begin a new run with --output", dir)
+	}
+	return j.Fail("model.lora.path", "the adapter %s is not what the run in %s began with; give it back what it had, or begin a new run with --output", j.Model.LoRA.Path, dir)
 }

@@ -79,16 +79,8 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 	if err := t.prepare(ctx, j); err != nil {
 		return err
 	}
-	began, err := from.Fact(runfolder.ModelFact)
-	if err != nil {
+	if err := sameOrigin(j, dir, from, t.folder.DB.Reader); err != nil {
 		return err
-	}
-	if now, err := t.folder.DB.Reader.Fact(runfolder.ModelFact); err != nil {
-		return err
-	} else if began != "" { // an older program recorded none
-		if err := sameModel(j, dir, began, now); err != nil {
-			return err
-		}
 	}
 	return replaySteps(ctx, t, from, dir, last.Step, out)
 }

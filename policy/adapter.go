@@ -153,6 +153,28 @@ func LookAdapter(dir string) (c cgo.AdapterConfig, err error) {
 	return c.Resolve()
 }
 
+// AdapterChecksum tells a PEFT adapter from others: by its tensors, and by what they are multiplied with.
+func AdapterChecksum(dir string) (sum string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("policy: the adapter %s: %w", dir, err)
+		}
+	}()
+	c, err := LookAdapter(dir)
+	if err != nil {
+		return "", err
+	}
+	file, err := modelfile.OpenSafetensors(filepath.Join(dir, adapterWeightsFile))
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	if sum, err = file.Checksum(); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s, rank %d, alpha %g", sum, c.Rank, c.Alpha), nil
+}
+
 // LoadAdapter reads a PEFT adapter and gives it to the model, which has none yet. Each target must be in every layer.
 func (p *Policy) LoadAdapter(dir string) error {
 	if err := p.loadAdapter(dir); err != nil {

@@ -30,6 +30,9 @@ const JobFact = "job"
 // ModelFact tells the weights that the run began with from others; those of a run of an older program are not known.
 const ModelFact = "model"
 
+// AdapterFact does so for the adapter of model.lora.path.
+const AdapterFact = "adapter"
+
 // plannedFact is how many steps the run takes. Those of sft.epochs follow from the data, which no reader of the folder has.
 const plannedFact = "planned"
 
