@@ -142,3 +142,28 @@ func (a *after) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// A replay evaluates nothing, so held-out tasks that changed or are gone do not keep it; other training data are told of by the run's folder.
+func TestReplayNeedsTheTrainingDataAlone(t *testing.T) {
+	needTorch(t)
+	files := t.TempDir()
+	train, held := filepath.Join(files, "train.jsonl"), filepath.Join(files, "held.jsonl")
+	text, err := os.ReadFile("examples/tiny/tasks.jsonl")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(train, text, 0o600))
+	require.NoError(t, os.WriteFile(held, []byte(`{"question": "1+3", "answer": "4", "steps": ["4"]}`+"\n"), 0o600))
+	dir := filepath.Join(t.TempDir(), "run")
+	trainShort(t, dir, "--set", "trainer.steps=2", "--set", "data.train="+train, "--set", "data.eval="+held)
+	replay := func() (int, string, string) { return command("", "replay", dir) }
+	require.NoError(t, os.WriteFile(held, []byte(`{"question": "3+1", "answer": "4", "steps": ["4"]}`+"\n"), 0o600))
+	status, out, errs := replay()
+	require.Zero(t, status, errs)
+	require.Contains(t, out, "weights: identical\n")
+	require.NoError(t, os.Remove(held))
+	status, _, errs = replay()
+	require.Zero(t, status, errs)
+	require.NoError(t, os.WriteFile(train, append(text, `{"question": "2+1", "answer": "3", "steps": ["3"]}`+"\n"...), 0o600))
+	status, _, errs = replay()
+	require.Equal(t, 2, status)
+	require.Contains(t, errs, train+" is not the file that the run in "+dir+" began with; give it back its content")
+}

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -37,6 +38,7 @@ type run struct {
 	board     *resourceBoard // nil before the folder is open
 	now       *nowBoard      // nil before the folder is open
 	activity  *activity
+	replayed  string // the folder of the run that this one does again, without its evaluations; "": it is a run of its own
 }
 
 // jobData is what a job's data files hold.
@@ -48,14 +50,18 @@ type jobData struct {
 	files         []data.File  // that a resumed run must find unchanged
 }
 
-// readData reads the data of a job that trains.
-func readData(j *job.Job, own data.Own) (m jobData, err error) {
+// readData reads the data of a job that trains, and without held none that are held out.
+func readData(j *job.Job, own data.Own, held bool) (m jobData, err error) {
 	if j.SFT != nil {
 		if m.learn, m.conversations, err = objective.ReadSFT(j); err != nil {
 			return m, err
 		}
 		m.files = m.learn.Files
 		return m, nil
+	}
+	if !held {
+		train, deal, err := data.ReadTraining(j, own)
+		return jobData{dealer: deal, files: train.Files("train")}, err
 	}
 	train, eval, deal, err := data.Read(j, own)
 	if err != nil {
@@ -66,7 +72,7 @@ func readData(j *job.Job, own data.Own) (m jobData, err error) {
 
 // prepare reads and opens everything else that can be wrong before the first rollout. The session is equipped already.
 func (r *run) prepare(ctx context.Context, j *job.Job) error {
-	m, err := readData(j, r.session.World.Tasks())
+	m, err := readData(j, r.session.World.Tasks(), r.replayed == "")
 	if err != nil {
 		return err
 	}
@@ -149,7 +155,7 @@ func (r *run) loadState(files []data.File) (from string, err error) {
 			return "", err
 		}
 	}
-	if r.state.Data, err = data.SameFiles(r.folder.Dir, r.state.Data, files); err != nil {
+	if r.state.Data, err = data.SameFiles(cmp.Or(r.replayed, r.folder.Dir), r.state.Data, files); err != nil {
 		return "", err
 	}
 	r.state.Curriculum = r.dealer.Resume(r.state.Curriculum, r.state.Step, r.state.Dealt)

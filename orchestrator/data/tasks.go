@@ -40,15 +40,8 @@ type Own func(split string, n int) ([]trajectory.Task, error)
 // one.
 func Read(j *job.Job, own Own) (train, eval *Tasks, deal *Dealer, err error) {
 	var wrong []error
-	if len(j.Data.Train) > 0 || j.Environment != nil {
-		if train, err = trainTasks(j, own); err == nil {
-			deal, err = NewDealer(train, j.Data, j.Rollout.Groups, j.Seed)
-		}
-		if c := j.Data.Curriculum; err == nil && c != nil && c.By == "success_rate" {
-			err = needAnswers(j, train, "data.curriculum")
-		}
-		wrong = append(wrong, inputError(err))
-	}
+	train, deal, err = ReadTraining(j, own)
+	wrong = append(wrong, err)
 	if j.HasEval() {
 		eval, err = evalTasks(j, own, train)
 		wrong = append(wrong, inputError(err))
@@ -57,6 +50,20 @@ func Read(j *job.Job, own Own) (train, eval *Tasks, deal *Dealer, err error) {
 		return nil, nil, nil, err
 	}
 	return train, eval, deal, nil
+}
+
+// ReadTraining reads the tasks that a job trains on, as Read does, and none to evaluate on.
+func ReadTraining(j *job.Job, own Own) (train *Tasks, deal *Dealer, err error) {
+	if len(j.Data.Train) == 0 && j.Environment == nil {
+		return nil, nil, nil
+	}
+	if train, err = trainTasks(j, own); err == nil {
+		deal, err = NewDealer(train, j.Data, j.Rollout.Groups, j.Seed)
+	}
+	if c := j.Data.Curriculum; err == nil && c != nil && c.By == "success_rate" {
+		err = needAnswers(j, train, "data.curriculum")
+	}
+	return train, deal, inputError(err)
 }
 
 // inputError marks an error of the user's files; nil stays nil.
