@@ -89,6 +89,7 @@ type File struct {
 	Name string // train or eval, or with /SOURCE
 	Path string
 	Hash string // SHA-256
+	Key  string // of the job, where it is no file and the tasks are its environment's own
 	Run  bool   // it is a run folder; the hash is that of what is chosen of it
 }
 
@@ -98,7 +99,7 @@ func (t *Tasks) Files(name string) []File {
 		return nil
 	}
 	if len(t.Sources) == 0 {
-		return []File{{Name: name, Path: t.Path, Hash: t.Hash}}
+		return []File{{Name: name, Path: t.Path, Hash: t.Hash, Key: t.Key}}
 	}
 	var out []File
 	for _, s := range t.Sources {
@@ -116,7 +117,10 @@ func SameFiles(dir string, began map[string]string, files []File) (map[string]st
 		if before, ok := began[f.Name]; !ok || before == f.Hash {
 			continue
 		}
-		if f.Run {
+		switch {
+		case f.Key != "":
+			return nil, job.InputError(fmt.Errorf("%s: the run in %s began with other tasks of its environment; give the environment back its settings, or begin a new run with --output", f.Key, dir))
+		case f.Run:
 			return nil, job.InputError(fmt.Errorf("what is learned of the run %s is not what the run in %s began with: that run went on, or an older program chose other trajectories and turns; begin a new run with --output", f.Path, dir))
 		}
 		return nil, job.InputError(fmt.Errorf("%s is not the file that the run in %s began with; give it back its content, or begin a new run with --output", f.Path, dir))

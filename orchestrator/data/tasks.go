@@ -26,6 +26,7 @@ import (
 type Tasks struct {
 	Path  string
 	Hash  string // SHA-256 of the file, for the record of the run; empty for several
+	Key   string // of the job, where they are its environment's own; "": they are of files
 	Tasks []trajectory.Task
 
 	Sources []Tasks // when there are several: each by itself; Tasks are all of theirs
@@ -107,16 +108,17 @@ func ownTasks(j *job.Job, own Own, split string, n int) (*Tasks, error) {
 	if own == nil {
 		return nil, fmt.Errorf("environment.kind: %s has no tasks of its own; name files with data.train and data.eval", j.Environment.Kind)
 	}
+	key := "environment.tasks." + split
 	tasks, err := own(split, n)
 	if err != nil {
-		return nil, fmt.Errorf("environment.tasks.%s: %w", split, err)
+		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	text, err := json.Marshal(tasks)
 	if err != nil {
 		return nil, fmt.Errorf("environment.kind: %s: its tasks cannot be recorded: %w", j.Environment.Kind, err)
 	}
 	hash := sha256.Sum256(text)
-	return &Tasks{Path: "environment " + j.Environment.Kind + ", " + split, Hash: hex.EncodeToString(hash[:]), Tasks: tasks}, nil
+	return &Tasks{Path: "environment " + j.Environment.Kind + ", " + split, Hash: hex.EncodeToString(hash[:]), Key: key, Tasks: tasks}, nil
 }
 
 // readTasks reads JSON lines, or one JSON list of objects. columns maps prompt and id to the file's names. A prompt is a text, which becomes one user
