@@ -142,8 +142,9 @@ func replaySteps(ctx context.Context, t *run, from *store.Reader, dir string, sa
 	if err != nil {
 		return err
 	}
-	differs := func(err error) error {
-		if len(changes) > 0 {
+	explain := func(err error) error {
+		sampled, saved := (*replay.Difference)(nil), (*checkpoint.Difference)(nil)
+		if len(changes) > 0 && (errors.As(err, &sampled) || errors.As(err, &saved)) {
 			return fmt.Errorf("%w; the run went on with other settings, and its replay takes the newest for every step: %s", err, strings.Join(changes, ", "))
 		}
 		return err
@@ -154,7 +155,7 @@ func replaySteps(ctx context.Context, t *run, from *store.Reader, dir string, sa
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return fmt.Errorf("orchestrator: replay: step %d: %w", step+1, differs(p.Explain(err)))
+			return fmt.Errorf("orchestrator: replay: step %d: %w", step+1, explain(p.Explain(err)))
 		}
 		n := 0
 		for _, ref := range b.Groups {
@@ -170,7 +171,7 @@ func replaySteps(ctx context.Context, t *run, from *store.Reader, dir string, sa
 		}
 		name := checkpoint.Name(saved)
 		if err := checkpoint.Compare(filepath.Join(checkpoint.FolderOf(dir), name), filepath.Join(t.folder.Checkpoints(), name)); err != nil {
-			return fmt.Errorf("orchestrator: replay: checkpoint after step %d: %w", saved, differs(err))
+			return fmt.Errorf("orchestrator: replay: checkpoint after step %d: %w", saved, explain(err))
 		}
 		same = "identical"
 		if saved < len(p.Batches()) {

@@ -171,6 +171,41 @@ func TestAReplayNamesTheOlderProgram(t *testing.T) {
 	})
 }
 
+// A replay that differs names the settings and the rules that changed on the run's way; one that could not go on for another reason does not.
+func TestAReplayBlamesWhatChangedForDifferencesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := modes["sync"]
+		r, _ := napping(t, m.settings, m.algorithm(), 2)
+		require.NoError(t, r.training().steps(t.Context()))
+		r.objective.Stop()
+		require.NoError(t, r.folder.DB.SetFact(t.Context(), recovery.RulesFact, "4"))
+		for name, seed := range map[string]string{"job.1.yaml": "1", "job.yaml": "2"} {
+			require.NoError(t, os.WriteFile(filepath.Join(r.folder.Dir, name), []byte("seed: "+seed+"\n"), 0o600))
+		}
+		for says, c := range map[string]struct {
+			harm    func(again *run)
+			differs bool
+		}{
+			"its prompt has other tokens than the recorded one": {func(again *run) {
+				again.session.Sampler.Prefix = []trajectory.Message{trajectory.Text("system", "Other.")}
+			}, true},
+			"it begins with policy version 8, recorded is 7": {func(again *run) { again.state.Version = 8 }, true},
+			"the store is closed":                            {func(again *run) { require.NoError(t, again.folder.DB.Close()) }, false},
+		} {
+			from, err := store.OpenReader(storePath(t, r))
+			require.NoError(t, err)
+			again, _ := napping(t, m.settings, m.algorithm(), 2)
+			again.session.Weights.Use(goingOn{again.session.Weights.Engine()})
+			c.harm(again)
+			err = replaySteps(t.Context(), again, from, r.folder.Dir, 0, &bytes.Buffer{})
+			require.ErrorContains(t, err, says)
+			require.Equal(t, c.differs, strings.Contains(err.Error(), "the run went on with other settings, and its replay takes the newest for every step: seed: 1 → 2"), err)
+			require.Equal(t, c.differs, strings.Contains(err.Error(), "recorded by an older program"), err)
+			require.NoError(t, from.Close())
+		}
+	})
+}
+
 // A run folder's job.yaml has every setting, so its lines are not those of the user's file: what is wrong with it names the copy.
 func TestReplayNamesTheRunsCopyOfTheJob(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")

@@ -10,7 +10,21 @@ import (
 	"strings"
 )
 
-// Compare holds the files of two checkpoints against each other, byte by byte. run.json holds times.
+// Difference is a file that two checkpoints do not have alike.
+type Difference struct {
+	name string
+	at   int // byte
+}
+
+func (d *Difference) Error() string {
+	what := "the file"
+	if strings.HasSuffix(d.name, ".safetensors") {
+		what = "a weight"
+	}
+	return fmt.Sprintf("%s differs in %s, first at byte %d", what, d.name, d.at)
+}
+
+// Compare holds the files of two checkpoints against each other, byte by byte: a *Difference is the first that is not the same. run.json holds times.
 func Compare(was, is string) error {
 	var names []string
 	for _, dir := range []string{was, is} {
@@ -28,14 +42,9 @@ func Compare(was, is string) error {
 		if err := errors.Join(errA, errB); err != nil {
 			return err
 		}
-		if bytes.Equal(a, b) {
-			continue
+		if !bytes.Equal(a, b) {
+			return &Difference{name, firstDifference(a, b)}
 		}
-		what := "the file"
-		if strings.HasSuffix(name, ".safetensors") {
-			what = "a weight"
-		}
-		return fmt.Errorf("%s differs in %s, first at byte %d", what, name, firstDifference(a, b))
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ func TestCheckpointsAreComparedFileByFile(t *testing.T) {
 	write(is, "model.safetensors", "weights")
 	write(is, "trainer/state.json", "{ }")
 	require.EqualError(t, Compare(was, is), "the file differs in trainer/state.json, first at byte 1")
+	require.Equal(t, &Difference{"trainer/state.json", 1}, Compare(was, is))
 	require.NoError(t, os.Remove(filepath.Join(is, "trainer/state.json")))
 	require.ErrorIs(t, Compare(was, is), os.ErrNotExist)
 }

@@ -32,13 +32,16 @@ type Engine struct {
 
 // Difference is a difference from the record.
 type Difference struct {
-	id          string
-	turn, token int // token of the completion; -1: none in particular
+	id          string // of a trajectory; "": none in particular
+	turn, token int    // token of the completion; -1: none in particular
 	text        string
 }
 
 func (d *Difference) Error() string {
-	if d.token < 0 {
+	switch {
+	case d.id == "":
+		return d.text
+	case d.token < 0:
 		return fmt.Sprintf("trajectory %s, turn %d: %s", d.id, d.turn, d.text)
 	}
 	return fmt.Sprintf("trajectory %s, turn %d, token %d of its completion: %s", d.id, d.turn, d.token, d.text)

@@ -98,13 +98,13 @@ func (p *Replay) Batches() []store.Batch { return p.batches }
 // Tokens are how many sampled tokens the batches have.
 func (p *Replay) Tokens() int { return p.tokens }
 
-// Explain is the error of a step of the replay: the first difference, where there is one, with the rules that changed since an older program
-// recorded the run.
+// Explain is the error of a step of the replay: the first one of what is sampled, where there is one. A difference has the rules with it that changed
+// since an older program recorded the run.
 func (p *Replay) Explain(err error) error {
 	if first := p.engine.failed(); first != nil { // what the trainer says then is only that it was stopped
 		err = first
 	}
-	if p.older != "" {
+	if d := (*Difference)(nil); p.older != "" && errors.As(err, &d) {
 		return fmt.Errorf("%w; %s", err, p.older)
 	}
 	return err
@@ -186,7 +186,7 @@ func (p *Replay) sample(ctx context.Context, at place) (*trajectory.Trajectory, 
 func (p *Replay) Batch(ctx context.Context, step int, version int32) (*schedule.Batch, error) {
 	rec := p.batches[step]
 	if rec.Version != version {
-		return nil, fmt.Errorf("it begins with policy version %d, recorded is %d", version, rec.Version)
+		return nil, &Difference{text: fmt.Sprintf("it begins with policy version %d, recorded is %d", version, rec.Version)}
 	}
 	groups, err := p.from.Groups(ctx, rec.Groups, store.Greedy)
 	if err != nil {
