@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -124,10 +125,23 @@ func (f *Folder) Check() error {
 // errLocked says that another process has the folder.
 var errLocked = errors.New("the folder is locked")
 
+// The time that Lock waits for a process that is ending, or that looks whether the folder is locked.
+const (
+	lockTries = 20
+	lockPause = 50 * time.Millisecond
+)
+
 // Lock keeps other processes from the run folder as long as this one is there: they would number the records of the store
 // and write the lines of metrics.jsonl as if they were alone.
 func (f *Folder) Lock(note func(string)) (err error) {
 	f.unlock, err = lockFolder(f.Dir)
+	for range lockTries {
+		if !errors.Is(err, errLocked) {
+			break
+		}
+		time.Sleep(lockPause)
+		f.unlock, err = lockFolder(f.Dir)
+	}
 	switch {
 	case err == nil:
 	case errors.Is(err, errLocked):

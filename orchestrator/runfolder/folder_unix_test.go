@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -73,6 +74,21 @@ func TestARunFolderIsOfOneProcess(t *testing.T) {
 	lines, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
 	require.NoError(t, err)
 	require.Equal(t, "{\"step\":0}\n", string(lines))
+}
+
+// Who begins while the process before is ending, as a gateway that is started anew does, waits for it.
+func TestAFolderWhoseProcessIsEndingIsAwaited(t *testing.T) {
+	dir := t.TempDir()
+	before, next := New(dir, false), New(dir, false)
+	require.NoError(t, before.Lock(ignored))
+	ended := make(chan error)
+	go func() {
+		time.Sleep(150 * time.Millisecond)
+		ended <- before.Close()
+	}()
+	require.NoError(t, next.Lock(ignored))
+	require.NoError(t, <-ended)
+	require.NoError(t, next.Close())
 }
 
 // A folder on a file system without locks is used all the same, with a note.
