@@ -41,7 +41,7 @@ func Gateway(ctx context.Context, j *job.Job, path, dir string, r Registries, re
 	if err := s.Start(ctx, path, false); err != nil {
 		return err
 	}
-	db, err := store.Open(filepath.Join(dir, store.File))
+	db, err := store.OpenGateway(filepath.Join(dir, store.File))
 	if err != nil {
 		return err
 	}

@@ -72,6 +72,16 @@ func TestAFullDisk(t *testing.T) {
 	require.NoError(t, syscall.Mount("none", dir, "tmpfs", syscall.MS_REMOUNT, "size=100m"))
 }
 
+// A gateway has no --resume that it could advise.
+func TestAGatewayOnAFullDisk(t *testing.T) {
+	path := filepath.Join(smallDisk(t, 400<<10), "s.db")
+	s, err := store.OpenGateway(path)
+	require.NoError(t, err)
+	_, _, err = full(t, s, 50, 2000)
+	require.ErrorContains(t, err, "; free some space on its disk, then try again")
+	require.NoError(t, s.Close())
+}
+
 // The disk fills while the write-ahead log is copied into the file: SQLite does so by itself once the log has a thousand
 // pages. What was added before is there, at once and from a copy of the files as a kill leaves them.
 func TestTheDiskFillsInACheckpointOfTheLog(t *testing.T) {
@@ -121,6 +131,9 @@ func TestAStoreIsOpenedOnAFullDisk(t *testing.T) {
 	require.EqualError(t, err, "store: "+whole+": disk I/O error (4874); free some space on its disk, then continue the run with --resume")
 	_, err = store.Open(begun)
 	require.EqualError(t, err, "store: "+begun+": database or disk is full (13); free some space on its disk, then continue the run with --resume")
+
+	_, err = store.OpenGateway(whole)
+	require.EqualError(t, err, "store: "+whole+": disk I/O error (4874); free some space on its disk, then try again")
 
 	require.NoError(t, os.WriteFile(filler, make([]byte, 250<<10), 0o600)) // there is room for a part of the migrations
 	_, err = store.Open(begun)

@@ -30,7 +30,7 @@ func OpenReader(path string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	version, err := versionOf(db, path, "try again")
+	version, err := versionOf(db, path, again)
 	if err == nil && (version < 1 || version > schemaVersion) {
 		err = fmt.Errorf("store: %s has version %d, this program reads versions 1 to %d", path, version, schemaVersion)
 	}
@@ -38,7 +38,7 @@ func OpenReader(path string) (*Reader, error) {
 		db.Close()
 		return nil, err
 	}
-	return newReader(&file{db, path, version}), nil
+	return newReader(&file{db, path, version, again}), nil
 }
 
 // Close closes the file. It may be called again.

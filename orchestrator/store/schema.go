@@ -64,6 +64,7 @@ type file struct {
 	db      *sql.DB
 	path    string
 	version int
+	then    string // what to do once a disk without room has some
 }
 
 func connect(path, mode string) (*sql.DB, error) {
@@ -91,8 +92,8 @@ func versionOf(db *sql.DB, path, then string) (int, error) {
 	return 0, fmt.Errorf("store: %s: %w%s", path, err, remedy(err, then))
 }
 
-func migrate(db *sql.DB, path string) error {
-	version, err := versionOf(db, path, resume)
+func migrate(db *sql.DB, path, then string) error {
+	version, err := versionOf(db, path, then)
 	if err != nil {
 		return err
 	}
@@ -102,13 +103,13 @@ func migrate(db *sql.DB, path string) error {
 	for ; version < schemaVersion; version++ {
 		tx, err := db.Begin()
 		if err != nil {
-			return fmt.Errorf("store: %s: %w%s", path, err, remedy(err, resume))
+			return fmt.Errorf("store: %s: %w%s", path, err, remedy(err, then))
 		}
 		if _, err = tx.Exec(migrations[version] + fmt.Sprintf("PRAGMA user_version = %d;", version+1)); err == nil {
 			err = tx.Commit()
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("store: %s: migration to version %d: %w%s", path, version+1, err, remedy(err, resume)), ignoreDone(tx.Rollback()))
+			return errors.Join(fmt.Errorf("store: %s: migration to version %d: %w%s", path, version+1, err, remedy(err, then)), ignoreDone(tx.Rollback()))
 		}
 	}
 	return nil
@@ -121,8 +122,11 @@ func ignoreDone(err error) error {
 	return err
 }
 
-// resume is how a run goes on whose store can be written again.
-const resume = "continue the run with --resume"
+// How a run goes on whose store can be written again, and what else needs a store.
+const (
+	resume = "continue the run with --resume"
+	again  = "try again"
+)
 
 // DiskFull tells whether an error is that of a disk without room. The index of SQLite's log, which readers make too, has a code of its own.
 func DiskFull(err error) bool {
@@ -156,7 +160,7 @@ func (f *file) explain(err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
-	return fmt.Errorf("%s: %w%s", f.path, err, remedy(err, resume))
+	return fmt.Errorf("%s: %w%s", f.path, err, remedy(err, f.then))
 }
 
 // turnColumns are the columns of a trajectory, in the table of that name, that say where its turns are; version 1 had none.

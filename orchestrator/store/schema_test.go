@@ -16,7 +16,7 @@ func TestAMigrationOnAFullDisk(t *testing.T) {
 	db.SetMaxOpenConns(1) // the limit is a connection's
 	_, err = db.Exec("PRAGMA max_page_count = 12")
 	require.NoError(t, err)
-	err = migrate(db, path)
+	err = migrate(db, path, resume)
 	require.EqualError(t, err, "store: "+path+": migration to version 2: database or disk is full (13); free some space on its disk, then continue the run with --resume")
 	require.True(t, DiskFull(err))
 }

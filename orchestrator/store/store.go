@@ -30,17 +30,23 @@ type Store struct {
 	once   sync.Once
 }
 
-// Open opens or makes the file and brings it to the current version.
-func Open(path string) (*Store, error) {
+// Open opens or makes the file of a run and brings it to the current version.
+func Open(path string) (*Store, error) { return open(path, resume) }
+
+// OpenGateway does so for a gateway, which goes on by itself when it begins again.
+func OpenGateway(path string) (*Store, error) { return open(path, again) }
+
+// open is Open; then is what to do once a disk without room has some.
+func open(path, then string) (*Store, error) {
 	db, err := connect(path, "rwc")
 	if err != nil {
 		return nil, err
 	}
-	if err := migrate(db, path); err != nil {
+	if err := migrate(db, path, then); err != nil {
 		db.Close()
 		return nil, err
 	}
-	s := &Store{Reader: newReader(&file{db, path, schemaVersion}), ledger: newLedger()}
+	s := &Store{Reader: newReader(&file{db, path, schemaVersion, then}), ledger: newLedger()}
 	if s.writer, err = startWriter(db); err != nil {
 		return nil, errors.Join(fmt.Errorf("store: %s: %w", path, err), db.Close())
 	}
