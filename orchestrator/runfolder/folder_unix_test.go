@@ -91,6 +91,29 @@ func TestAFolderWhoseProcessIsEndingIsAwaited(t *testing.T) {
 	require.NoError(t, next.Close())
 }
 
+// Two who look at once whether a folder is locked do not take each other for its process.
+func TestLookingLocksNobodyOut(t *testing.T) {
+	dir := t.TempDir()
+	done := make(chan bool)
+	for range 2 {
+		go func() {
+			seen := false
+			for range 20000 {
+				seen = locked(dir) || seen
+			}
+			done <- seen
+		}()
+	}
+	for range 2 {
+		require.False(t, <-done)
+	}
+	f := New(dir, false)
+	require.NoError(t, f.Lock(ignored))
+	require.True(t, locked(dir))
+	require.NoError(t, f.Close())
+	require.False(t, locked(dir))
+}
+
 // A folder on a file system without locks is used all the same, with a note.
 func TestAFolderThatCannotBeLockedIsNoted(t *testing.T) {
 	f, note := New(filepath.Join(t.TempDir(), "none"), false), ""

@@ -9,12 +9,23 @@ import (
 )
 
 // lockFolder locks a folder until unlock, or until the process ends, whatever happens to it. It leaves no file behind.
-func lockFolder(dir string) (unlock func(), err error) {
+func lockFolder(dir string) (unlock func(), err error) { return flock(dir, syscall.LOCK_EX) }
+
+// locked tells whether somebody has locked a folder, as far as can be said. Others who ask at the same time are nobody.
+func locked(dir string) bool {
+	unlock, err := flock(dir, syscall.LOCK_SH)
+	if err == nil {
+		unlock()
+	}
+	return errors.Is(err, errLocked)
+}
+
+func flock(dir string, how int) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB); err != nil {
 		f.Close() // nothing was written
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, errLocked
@@ -22,15 +33,6 @@ func lockFolder(dir string) (unlock func(), err error) {
 		return nil, err
 	}
 	return func() { f.Close() }, nil // closing releases the lock
-}
-
-// locked tells whether somebody has locked a folder, as far as can be said.
-func locked(dir string) bool {
-	unlock, err := lockFolder(dir)
-	if err == nil {
-		unlock()
-	}
-	return errors.Is(err, errLocked)
 }
 
 // inode is the number of a file in its file system; 0 is unknown.

@@ -88,7 +88,7 @@ func (n *Now) Running(now time.Time) bool {
 }
 
 // Holds tells whether the process that wrote n is on this machine and still has the run folder, although it writes no more: it is stopped, or hangs. The
-// lock is asked last, because that refuses, for a moment, a process that begins to train there.
+// lock is asked last, because a process that begins to train there waits for a moment then.
 func (n *Now) Holds(dir string) bool {
 	here, err := os.Hostname()
 	return err == nil && here == n.Host && n.PID > 0 && alive(n.PID) && locked(dir)
