@@ -189,7 +189,7 @@ func TestARunInWhichAGatewayRecordedIsKept(t *testing.T) {
 func TestAStoreThatCannotBeReadIsKept(t *testing.T) {
 	for says, harm := range map[string]func(path string) error{
 		"cannot be read as a store": func(path string) error { return os.WriteFile(path, []byte("no store at all, but text"), 0o600) },
-		"has version 0": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"has version 0":             func(path string) error { return os.WriteFile(path, nil, 0o600) },
 		"has version 9": func(path string) error {
 			db, err := sql.Open("sqlite", path)
 			if err == nil {
