@@ -301,12 +301,15 @@ func infinite(n *node) int {
 
 // proportional tells whether f is a constant, and where asked positive, multiple of g.
 func (c *comparer) proportional(f, g *node, positive bool) bool {
+	if identical(f, g) {
+		return true
+	}
 	points := c.sampler(f, g)
 	var ratio *big.Float
 	var exact *big.Rat
-	agreed := 0
+	agreed := map[string]bool{}
 	both := rational(f) && rational(g)
-	for c.more(points, agreed) {
+	for c.more(points, len(agreed)) {
 		at := points.next()
 		if both {
 			x, errX := c.exact(f, at)
@@ -331,9 +334,9 @@ func (c *comparer) proportional(f, g *node, positive bool) bool {
 			}
 			ratio = r
 		}
-		agreed++
+		agreed[points.key(at)] = true
 	}
-	return agreed >= needed
+	return len(agreed) >= needed
 }
 
 // mentions tells whether a symbol stands in an expression.

@@ -5,7 +5,8 @@
 //     exactly: as fractions, and with variables at random fractions. Two different ones of degree d agree by chance at one point
 //     with a probability of d/65,537 at most (Schwartz and Zippel), and twelve points must agree, five where half of the steps are
 //     spent. The points derive from the two texts: the verdict is always the same, and nobody who writes an answer can aim at
-//     them. Variables in factorials, binomials and indices of roots are whole numbers there.
+//     them. Variables in factorials, binomials and indices of roots are whole numbers there, of
+//     which as many different ones must agree.
 //   - Expressions with roots, π, e, logarithms or trigonometric functions are computed with 1,024 bits and are the same when they
 //     differ by less than 2⁻⁷⁰⁰ of their size. With variables, they are compared where both are real, and where
 //     too few of 150 points are such, at the others too.
@@ -15,7 +16,7 @@
 //     both sides have other words for what is counted they differ.
 //   - What is no mathematics is compared as text, without regard to case and to a plural at its end.
 //
-// Everything is bounded: length, depth, digits, exponents and steps. What is beyond, such as 9^9^9^9, equals only the same text.
+// Everything is bounded: length, depth, digits, exponents and steps. What is beyond, such as 9^9^9^9, equals only itself.
 //
 // It does not know where the answers come from: package rewards takes them out of tasks and completions.
 package mathequal

@@ -154,6 +154,33 @@ func TestNarrowDomains(t *testing.T) {
 	}
 }
 
+// TestSmallDomains shows that a factorial or a binomial with few values is no evidence for what agrees with it there.
+func TestSmallDomains(t *testing.T) {
+	for pair, want := range map[string]bool{
+		`\binom{2}{k} ;; 3-k`:                              false,
+		`\binom{2}{k} ;; \frac{2}{k}`:                      false,
+		`\binom{3}{k} ;; 3-(k-1)(k-2)`:                     false,
+		`\binom{1}{k} ;; k`:                                false,
+		`\binom{1}{k} ;; 1`:                                false,
+		`(2-n)! ;; 1`:                                      false,
+		`\binom{2}{k} ;; 1+2k-k^2`:                         false,
+		`x\binom{2}{k} ;; x(1+2k-k^2)`:                     false,
+		`\binom{2}{k}\sqrt{-2} ;; (1+2k-k^2)\sqrt{-2}`:     false,
+		`x+\binom{2}{k}y=1 ;; x+(1+2k-k^2)y=1`:             false,
+		`\binom{4}{k}x ;; \binom{4}{k}|x|`:                 false,
+		`\binom{2}{k} ;; \binom2k`:                         true,
+		`x+\binom{2}{k}=1 ;; x+\binom2k=1`:                 true,
+		`\binom{6}{k} ;; \binom{6}{6-k}`:                   true,
+		`\binom{7}{k}x ;; x\binom{7}{7-k}`:                 true,
+		`\binom{7}{k}\arcsin x ;; \binom{7}{7-k}\arcsin x`: true,
+		`n! ;; n(n-1)!`:                                    true,
+	} {
+		a, b, _ := strings.Cut(pair, " ;; ")
+		require.Equal(t, want, Equal(a, b, Options{}), pair)
+		require.Equal(t, want, Equal(b, a, Options{}), pair)
+	}
+}
+
 // bombs would take for ever, or all memory, if they were computed.
 var bombs = []string{
 	"9^9^9^9", "9^{9^{9^{9}}}", "10^{10^{10}}", "2^{2^{2^{2^{2^{2}}}}}", "((((10^99)^99)^99)^99)^99", "1e999999999", "(10^{400})!", "9999999!",

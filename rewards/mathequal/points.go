@@ -4,10 +4,14 @@ import (
 	"cmp"
 	"errors"
 	"math/big"
+	"slices"
 )
 
 // sameValue compares two expressions: at one point if they have no variables, else at several.
 func (c *comparer) sameValue(a, b *node) bool {
+	if identical(a, b) {
+		return true
+	}
 	if x, y := infinite(a), infinite(b); x != 0 || y != 0 {
 		return x == y
 	}
@@ -17,23 +21,30 @@ func (c *comparer) sameValue(a, b *node) bool {
 		return err == nil && same
 	}
 	complexToo := mentions(a, "i") || mentions(b, "i")
-	agreed, beyond, apart := 0, 0, false // points where both are real; others; whether they differ at one of the others
-	for c.more(points, agreed) && !(points.drawn == round && agreed == 0 && beyond >= needed) {
-		same, isReal, err := c.agree(a, b, points.next())
+	agreed, all, apart := map[string]bool{}, map[string]bool{}, false // points where both are real; others too; whether they differ there
+	for c.more(points, len(agreed)) && !(points.drawn >= round && len(agreed) == 0 && len(all) >= needed) {
+		at := points.next()
+		same, isReal, err := c.agree(a, b, at)
 		switch {
 		case errors.Is(err, errNoValue):
 			return false
 		case err != nil:
 		case !isReal && !complexToo:
-			beyond++
+			all[points.key(at)] = true
 			apart = apart || !same
 		case !same:
 			return false
 		default:
-			agreed++
+			agreed[points.key(at)], all[points.key(at)] = true, true
 		}
 	}
-	return agreed >= needed || !apart && agreed+beyond >= needed
+	return len(agreed) >= needed || !apart && len(all) >= needed
+}
+
+// identical tells whether two expressions are written the same.
+func identical(a, b *node) bool {
+	return a.kind == b.kind && a.name == b.name && (a.value == nil) == (b.value == nil) && (a.value == nil || a.value.Cmp(b.value) == 0) &&
+		a.open == b.open && a.close == b.close && a.unit == nil && b.unit == nil && slices.EqualFunc(a.args, b.args, identical)
 }
 
 // agree compares two expressions at a point, and tells whether both are real there. An error says that they cannot be compared.

@@ -5,10 +5,11 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"slices"
+	"strings"
 )
 
 const (
-	needed = 5   // points at which both have a value and agree
+	needed = 5   // different points at which both have a value and agree
 	wanted = 12  // such points, where the steps suffice: an absolute value may show its other side at few
 	round  = 25  // points of the sizes that most expressions have values at
 	tries  = 150 // points
@@ -29,11 +30,13 @@ type sampler struct {
 	variables []string        // sorted
 	whole     map[string]bool // those of factorials, binomials and indices of roots, which have values at whole numbers alone
 	numbers   []*big.Rat      // whole ones in the expressions, sorted
+	counted   []string        // variables by whose values points count as different: the whole ones, which may have few values; else all
+	seen      map[string]bool // points
 	drawn     int
 }
 
 func (c *comparer) sampler(a, b *node) *sampler {
-	s := &sampler{random: rand.New(rand.NewPCG(c.seed[0], c.seed[1])), whole: map[string]bool{}}
+	s := &sampler{random: rand.New(rand.NewPCG(c.seed[0], c.seed[1])), whole: map[string]bool{}, seen: map[string]bool{}}
 	names := map[string]bool{}
 	var walk func(n *node, whole bool)
 	walk = func(n *node, whole bool) {
@@ -54,12 +57,42 @@ func (c *comparer) sampler(a, b *node) *sampler {
 	walk(a, false)
 	walk(b, false)
 	s.variables = slices.Sorted(maps.Keys(names))
+	for _, name := range s.variables {
+		if s.whole[name] {
+			s.counted = append(s.counted, name)
+		}
+	}
+	if s.counted == nil {
+		s.counted = s.variables
+	}
 	slices.SortFunc(s.numbers, (*big.Rat).Cmp) // the same in either order of the expressions
 	return s
 }
 
-// next draws fractions of several sizes, and of both signs in each size, or positive whole numbers.
+// next draws a point that was not drawn before, as long as there are tries.
 func (s *sampler) next() point {
+	for {
+		at := s.draw()
+		if key := values(at, s.variables); !s.seen[key] || s.drawn >= tries {
+			s.seen[key] = true
+			return at
+		}
+	}
+}
+
+// key is equal for points that count as one.
+func (s *sampler) key(at point) string { return values(at, s.counted) }
+
+func values(at point, names []string) string {
+	var b strings.Builder
+	for _, name := range names {
+		b.WriteString(at[name].String() + " ")
+	}
+	return b.String()
+}
+
+// draw gives fractions of several sizes, and of both signs in each size, or whole numbers from 0 on.
+func (s *sampler) draw() point {
 	const grain = 65537
 	now := sizes[s.drawn%len(sizes)]
 	if s.drawn >= round {
@@ -68,7 +101,7 @@ func (s *sampler) next() point {
 	at := point{}
 	for k, name := range s.variables {
 		if s.whole[name] {
-			at[name] = big.NewRat(s.random.Int64N(now.whole)+1, 1)
+			at[name] = big.NewRat(s.random.Int64N(now.whole+1), 1)
 			continue
 		}
 		v := big.NewRat(s.random.Int64N(now.most*grain)+1, now.over*grain)
