@@ -29,7 +29,7 @@ func Boxed(text string) (string, bool) {
 }
 
 var (
-	phrase     = regexp.MustCompile(`(?i)answer[\s*_]*(?:is|:|=)+[\s*_]*:?[\s*_]*`)
+	phrase     = regexp.MustCompile(`(?i:answer)(?:[ \t*_]*(?i:is)(?:\b|_)|\s*is\b|[\s*_]*[:=])[:=]*[\s*_]*:?[\s*_]*`)
 	lastNumber = regexp.MustCompile(`[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?%?`)
 	display    = regexp.MustCompile(`(?s)\$\$(.+?)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)|\$([^$]+?)\$`)
 )
