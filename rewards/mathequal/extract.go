@@ -2,6 +2,7 @@ package mathequal
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -31,8 +32,15 @@ func Boxed(text string) (string, bool) {
 var (
 	phrase     = regexp.MustCompile(`(?i:answer)(?:[ \t*_]*(?i:is)(?:\b|_)|\s*is\b|[\s*_]*[:=])[:=]*[\s*_]*:?[\s*_]*`)
 	lastNumber = regexp.MustCompile(`[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?%?`)
+	orElse     = regexp.MustCompile(`(?i)^[\s,]*(?:or|and)\b`)
 	display    = regexp.MustCompile(`(?s)\$\$(.+?)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)|\$([^$]+?)\$`)
 )
+
+// emphasis is bold or slanted text: what stands before it, and for each of its marks what is between them.
+var emphasis = func() *regexp.Regexp {
+	inner := `([^\s*](?:.*?[^\s*])??)`
+	return regexp.MustCompile(`(?s)(^|[\s(":'])(?:\*\*\*` + inner + `\*\*\*\B|\*\*` + inner + `\*\*\B|\*` + inner + `\*\B|__` + inner + `__\b|_` + inner + `_\b)`)
+}()
 
 // Extract is the answer that a text gives: the last \boxed{…}; else what follows the last "answer is"; else all of it when it is one
 // line that reads as mathematics; else the last formula, or a number after it; else all of it.
@@ -42,11 +50,12 @@ func Extract(text string) string {
 		return inner
 	}
 	if at := phrase.FindAllStringIndex(text, -1); len(at) > 0 {
-		answer := sentence(text[at[len(at)-1][1]:])
-		if bare := strings.TrimRight(answer, "*_ ."); strings.ContainsAny(answer[len(bare):], "*_") { // the end of bold text
-			return bare
+		last := at[len(at)-1]
+		line := max(1+strings.LastIndexByte(text[:last[0]], '\n'), last[0]-maxLength)
+		if bold := emphasized(text[line:], last[1]-line); bold != "" {
+			return bold
 		}
-		return answer
+		return sentence(text[last[1]:])
 	}
 	if len(text) <= maxLength && !strings.Contains(text, "\n") && readable(text) {
 		return text
@@ -69,6 +78,28 @@ func Extract(text string) string {
 		return formula
 	}
 	return text
+}
+
+// emphasized is the answer that begins at a place within bold or slanted text. It ends with that, or with the sentence where the
+// sentence is mathematics (**5** million) or gives another answer (**5** or **6**). Empty: nothing is bold or slanted at the place.
+func emphasized(text string, start int) string {
+	text = text[:min(len(text), start+maxLength)]
+	for _, span := range emphasis.FindAllStringSubmatchIndex(text, -1) {
+		for i := 4; i < len(span); i += 2 {
+			if span[i] < 0 || span[i] > start || span[i+1] <= start {
+				continue
+			}
+			inner, rest := text[start:span[i+1]], text[span[1]:]
+			unmarked := emphasis.ReplaceAllString(rest, "$1$2$3$4$5$6")
+			whole := sentence(inner + unmarked)
+			another := len(whole) > len(inner) && (orElse.MatchString(rest) || !strings.HasPrefix(rest, whole[len(inner):]))
+			if !another && !mathematics(whole) {
+				whole = sentence(inner)
+			}
+			return strings.TrimRight(whole, " .")
+		}
+	}
+	return ""
 }
 
 // sentence is the beginning of a text up to the end of its line, or of a sentence in it: a point before a space. Formulas are
@@ -117,4 +148,13 @@ func readable(text string) bool {
 		}
 	}
 	return len(strings.Fields(s)) <= 3 && !strings.ContainsAny(s, "0123456789")
+}
+
+// mathematics tells whether a text has a reading without words but those for what is counted.
+func mathematics(text string) bool {
+	return slices.ContainsFunc(readings(clean(text)), wordless)
+}
+
+func wordless(n *node) bool {
+	return n.kind != kindText && !slices.ContainsFunc(n.args, func(a *node) bool { return !wordless(a) })
 }

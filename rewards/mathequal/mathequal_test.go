@@ -97,6 +97,21 @@ func TestExtract(t *testing.T) {
 		"**The final answer is 42.**":                                   "42",
 		"The answer is **x + 1**.":                                      "x + 1",
 		"The answer is *even*":                                          "even",
+		"The answer is **x + 1**, since 6*7=42.":                        "x + 1",
+		"The answer is **42** apples.":                                  "42 apples",
+		"The answer is **5** or **6**, as said":                         "5 or 6, as said",
+		"**x + 1** and **2x**. Answer: **(C)** because 2*3*4":           "(C)",
+		"The answer is z^*":                                             "z^*",
+		"The answer is a_":                                              "a_",
+		"The answer is 2 * 3 * x":                                       "2 * 3 * x",
+		"* The answer is 5*x* y":                                        "5*x* y",
+		"So x* is best. The answer is z*":                               "z*",
+		"**So the answer is 42**, since 6*7=42.":                        "42",
+		"**Answer:** **42**, because 6*7=42":                            "42",
+		"**Answer: x + 1.** It holds. So.":                              "x + 1",
+		"The answer is __x + 1__, which is_it.":                         "x + 1",
+		"The answer is ***x + 1***, which is.":                          "x + 1",
+		"The answer is **2*(x+1)**, which is.":                          "2*(x+1)",
 		"936":                                                           "936",
 		`\frac{1}{2}`:                                                   `\frac{1}{2}`,
 		"Paris":                                                         "Paris",
@@ -113,13 +128,21 @@ func TestExtract(t *testing.T) {
 func TestExtractedIsRead(t *testing.T) {
 	for _, layout := range []string{
 		"The final answer is:\n\n$$\n%s\n$$", "The answer is\n\\[\n%s\n\\]", "**Answer:** %s", "**Final Answer:** \\(%s\\)", "**Answer: %s**",
-		"The answer is **%s**.", "**The final answer is $%s$.**", "Answer: \\(%s\\) apples", "The answer is \\[%s.\\]\nQED",
+		"The answer is **%s**.", "The answer is **%s** apples.", "The answer is **%s**, since 6*7=42.", "**Answer: %s** (see above)", "**The final answer is $%s$.**", "Answer: \\(%s\\) apples", "The answer is \\[%s.\\]\nQED",
 	} {
 		for _, answer := range []string{"42", `\frac{1}{2}`} {
 			text := strings.ReplaceAll(layout, "%s", answer)
 			require.True(t, Equal(answer, Extract(text), Options{}), text)
 			require.False(t, Equal("43", Extract(text), Options{}), text)
 		}
+	}
+	for _, text := range []string{"The answer is **5** million.", "The answer is **5000** thousand", `The answer is **5** $\cdot 10^6$.`} {
+		require.True(t, Equal("5000000", Extract(text), Options{}), text)
+		require.False(t, Equal("5", Extract(text), Options{}), text)
+	}
+	for _, text := range []string{"The answer is **5** or **6**.", "**Answer:** **5**, **6**"} {
+		require.True(t, Equal("5, 6", Extract(text), Options{}), text)
+		require.False(t, Equal("5", Extract(text), Options{}), text)
 	}
 	require.True(t, Equal("1, 2", Extract(`The answer is \(x=1\) or \(x=2\).`), Options{}))
 }
