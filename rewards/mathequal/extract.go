@@ -33,7 +33,6 @@ var (
 	phrase     = regexp.MustCompile(`(?i:answer)(?:[ \t*_]*(?i:is)(?:\b|_)|\s*is\b|[\s*_]*[:=])[:=]*[\s*_]*:?[\s*_]*`)
 	lastNumber = regexp.MustCompile(`[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?%?`)
 	orElse     = regexp.MustCompile(`(?i)^[\s,]*(?:or|and)\b`)
-	display    = regexp.MustCompile(`(?s)\$\$(.+?)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)|\$([^$]+?)\$`)
 )
 
 // emphasis is bold or slanted text: what stands before it, and for each of its marks what is between them.
@@ -61,12 +60,14 @@ func Extract(text string) string {
 		return text
 	}
 	formula, formulaEnd := "", -1
-	if all := display.FindAllStringSubmatchIndex(text, -1); len(all) > 0 {
-		last := all[len(all)-1]
-		for i := 2; i < len(last); i += 2 {
-			if last[i] >= 0 {
-				formula, formulaEnd = strings.TrimSpace(text[last[i]:last[i+1]]), last[1]
-			}
+	all := findFormulas(text)
+	for i := 0; i < len(text); i++ {
+		switch inner, length := all.at(i); {
+		case length > 0:
+			formula, formulaEnd = strings.TrimSpace(inner), i+length
+			i += length - 1
+		case text[i] == '\\':
+			i++
 		}
 	}
 	if all := lastNumber.FindAllStringIndex(text, -1); len(all) > 0 {
@@ -103,14 +104,14 @@ func emphasized(text string, start int) string {
 }
 
 // sentence is the beginning of a text up to the end of its line, or of a sentence in it: a point before a space. Formulas are
-// passed over.
+// passed over; one within $ is within a line.
 func sentence(text string) string {
+	all := findFormulas(text)
 	for i := 0; i < len(text); i++ {
-		if n := leadingFormula(text[i:]); n > 0 {
-			i += n - 1
-			continue
-		}
+		inner, length := all.at(i)
 		switch {
+		case length > 0 && (length != len(inner)+2 || !strings.Contains(inner, "\n")):
+			i += length - 1
 		case text[i] == '\\':
 			i++
 		case text[i] == '\n' || text[i] == '.' && i+1 < len(text) && text[i+1] == ' ':
@@ -120,21 +121,33 @@ func sentence(text string) string {
 	return text
 }
 
-// leadingFormula is the length of the formula at the start of a text, with its marks; 0: there is none. One within $ is within a line.
-func leadingFormula(text string) int {
-	for _, w := range [][2]string{{"$$", "$$"}, {`\[`, `\]`}, {`\(`, `\)`}, {"$", "$"}} {
-		inner, ok := strings.CutPrefix(text, w[0])
-		if !ok {
+var formulaMarks = [...][2]string{{"$$", "$$"}, {`\[`, `\]`}, {`\(`, `\)`}, {"$", "$"}}
+
+// formulas finds the formulas of a text.
+type formulas struct {
+	text string
+	last [len(formulaMarks)]int // the last closing mark: none is looked for behind it, again and again
+}
+
+func findFormulas(text string) formulas {
+	f := formulas{text: text}
+	for k, w := range formulaMarks {
+		f.last[k] = strings.LastIndex(text, w[1])
+	}
+	return f
+}
+
+// at is what the formula that begins at a place has between its marks, and its length with them; 0: none begins there.
+func (f formulas) at(i int) (inner string, length int) {
+	for k, w := range formulaMarks {
+		from := i + len(w[0]) + 1 // it is not empty
+		if from > f.last[k] || !strings.HasPrefix(f.text[i:], w[0]) || w[0] == "$" && f.text[i+1] == '$' {
 			continue
 		}
-		if w[0] == "$" {
-			inner, _, _ = strings.Cut(inner, "\n")
-		}
-		if end := strings.Index(inner, w[1]); end >= 0 {
-			return len(w[0]) + end + len(w[1])
-		}
+		end := from + strings.Index(f.text[from:], w[1])
+		return f.text[from-1 : end], end + len(w[1]) - i
 	}
-	return 0
+	return "", 0
 }
 
 // readable tells whether a text is mathematics, or a few words.

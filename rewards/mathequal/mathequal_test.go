@@ -147,6 +147,18 @@ func TestExtractedIsRead(t *testing.T) {
 	require.True(t, Equal("1, 2", Extract(`The answer is \(x=1\) or \(x=2\).`), Options{}))
 }
 
+// TestExtractLongTexts shows that marks that are never closed do not make the time grow with the square of the length: it was minutes.
+func TestExtractLongTexts(t *testing.T) {
+	for _, start := range []string{"The answer is ", "Then "} {
+		for _, part := range []string{`\[ `, `\( x `, `\[ \( $x$ `, "$$ ", "$x$ ", "$ \n", "**a ", "__a *b* "} {
+			begin := time.Now()
+			Extract(start + strings.Repeat(part, 20_000))
+			require.Less(t, time.Since(begin), 20*time.Second, "%s%s", start, part)
+		}
+	}
+	require.Equal(t, "x", Extract(`It costs \$5, so \[ or \$6 it is $x$ in the end.`))
+}
+
 // TestSigns shows that what differs for some signs or sizes of its variables alone is different.
 func TestSigns(t *testing.T) {
 	for n := range 200 {
