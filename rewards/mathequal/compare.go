@@ -13,6 +13,7 @@ import (
 type comparer struct {
 	options Options
 	fuel    int
+	share   int // of the steps, for each of the values in an answer; 0 before the first comparison
 	seed    [2]uint64
 }
 
@@ -31,6 +32,9 @@ func (c *comparer) spend(steps int) { c.fuel -= steps }
 func (c *comparer) same(a, b *node) bool {
 	if c.spend(1); c.fuel < 0 {
 		return false
+	}
+	if c.share == 0 {
+		c.share = maxFuel / max(countValues(a), countValues(b))
 	}
 	a, b = single(a), single(b)
 	if a.kind > b.kind || a.kind == b.kind && len(a.args) > len(b.args) { // one order for each pair
@@ -74,6 +78,17 @@ func single(n *node) *node {
 
 func isCollection(n *node) bool {
 	return n.kind == kindTuple || n.kind == kindSet || n.kind == kindList || n.kind == kindUnion
+}
+
+// countValues is how many values a collection has, at least one.
+func countValues(n *node) int {
+	count := 0
+	if isCollection(n) || n.kind == kindNamed {
+		for _, a := range n.args {
+			count += countValues(a)
+		}
+	}
+	return max(count, 1)
 }
 
 func marked(n *node) bool {

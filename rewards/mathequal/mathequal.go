@@ -3,7 +3,7 @@
 // What is compared, and how exactly:
 //   - Expressions of rational operations (numbers, variables, + − × ÷, whole powers, factorials, absolute values) are compared
 //     exactly: as fractions, and with variables at random fractions. Two different ones of degree d agree by chance at one point
-//     with a probability of d/65,537 at most (Schwartz and Zippel), and twelve points must agree, five where half of the steps are
+//     with a probability of d/65,537 at most (Schwartz and Zippel), and twelve points must agree, five where half of its steps are
 //     spent. The points derive from the two texts: the verdict is always the same, and nobody who writes an answer can aim at
 //     them. Variables in factorials, binomials and indices of roots are whole numbers there, of
 //     which as many different ones must agree.

@@ -228,6 +228,17 @@ func TestSmallDomains(t *testing.T) {
 	}
 }
 
+// TestLongTuples shows that the first entries of a long tuple leave steps for the last.
+func TestLongTuples(t *testing.T) {
+	tuple := func(entry string, n int, last string) string {
+		return "(" + strings.Repeat(entry+",", n-1) + last + ")"
+	}
+	a, b := `\frac{\sqrt{k}}{2}\pi x`, `\frac{\pi x\sqrt{k}}{2}`
+	require.True(t, Equal(tuple(a, 20, a), tuple(b, 20, b), Options{}))
+	require.False(t, Equal(tuple(a, 20, a), tuple(b, 20, b+"+1"), Options{}))
+	require.True(t, Equal(tuple(`\sin(x+1)`, 40, "x"), tuple(`\sin(1+x)`, 40, "x"), Options{}))
+}
+
 // bombs would take for ever, or all memory, if they were computed.
 var bombs = []string{
 	"9^9^9^9", "9^{9^{9^{9}}}", "10^{10^{10}}", "2^{2^{2^{2^{2^{2}}}}}", "((((10^99)^99)^99)^99)^99", "1e999999999", "(10^{400})!", "9999999!",

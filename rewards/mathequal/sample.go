@@ -33,10 +33,11 @@ type sampler struct {
 	counted   []string        // variables by whose values points count as different: the whole ones, which may have few values; else all
 	seen      map[string]bool // points
 	drawn     int
+	fuel      int // before the first point
 }
 
 func (c *comparer) sampler(a, b *node) *sampler {
-	s := &sampler{random: rand.New(rand.NewPCG(c.seed[0], c.seed[1])), whole: map[string]bool{}, seen: map[string]bool{}}
+	s := &sampler{random: rand.New(rand.NewPCG(c.seed[0], c.seed[1])), whole: map[string]bool{}, seen: map[string]bool{}, fuel: c.fuel}
 	names := map[string]bool{}
 	var walk func(n *node, whole bool)
 	walk = func(n *node, whole bool) {
@@ -126,5 +127,5 @@ func (s *sampler) draw() point {
 
 // more tells whether another point is to be drawn after some agreed.
 func (c *comparer) more(s *sampler, agreed int) bool {
-	return s.drawn < tries && c.fuel > 0 && (agreed < needed || agreed < wanted && c.fuel > maxFuel/2)
+	return s.drawn < tries && c.fuel > 0 && (agreed < needed || agreed < wanted && s.fuel-c.fuel < c.share/2)
 }
