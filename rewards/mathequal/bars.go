@@ -5,6 +5,7 @@ import "slices"
 // bracket is one that is open where a bar stands.
 type bracket struct {
 	opening string
+	at      int  // its token
 	divided bool // a set, whose condition has begun
 	abutted bool // what was between bars is followed by a factor without a sign
 }
@@ -25,7 +26,7 @@ func directBars(toks []token) error {
 		}
 		if t.text == "|" || t.text == ":" {
 			switch {
-			case t.text == "|" && (i == 0 || !endsFactor(toks[i-1])):
+			case t.text == "|" && (i == 0 || !endsFactor(toks[:i])):
 				t.text = "lvert"
 			case t.text == "|" && inner.opening == "lvert":
 				t.text = "rvert"
@@ -37,9 +38,13 @@ func directBars(toks []token) error {
 				t.text = "lvert"
 			}
 		}
+		if n := len(open); t.text == `\}` && inner.opening == "lvert" && n > 2 && open[n-2].opening == `\{` && !open[n-2].divided {
+			toks[inner.at].text = "|" // \left| with \right. at its end
+			open = open[:n-1]
+		}
 		switch {
 		case slices.Contains(openings, t.text):
-			open = append(open, bracket{opening: t.text})
+			open = append(open, bracket{opening: t.text, at: i})
 		case slices.Contains(closings, t.text) && len(open) > 1:
 			open = open[:len(open)-1]
 			if t.text == "rvert" && i+1 < len(toks) && beginsFactor(toks[i+1]) {
@@ -50,7 +55,24 @@ func directBars(toks []token) error {
 	return nil
 }
 
-func endsFactor(t token) bool {
+// endsFactor tells whether tokens end with a factor. The base or exponent of a function, whose argument follows, is none.
+func endsFactor(toks []token) bool {
+	t := toks[len(toks)-1]
+	begin := len(toks) - 1
+	for depth := 0; begin > 0; begin-- { // to the brace that opens
+		switch toks[begin].text {
+		case "}":
+			depth++
+		case "{":
+			depth--
+		}
+		if depth == 0 {
+			break
+		}
+	}
+	if begin > 1 && (toks[begin-1].text == "_" || toks[begin-1].text == "^") && toks[begin-2].kind == tokFunc {
+		return false
+	}
 	switch t.kind {
 	case tokOp:
 		return slices.Contains(closings, t.text) || slices.Contains([]string{"!", "%", "'", "degree", "emptyset"}, t.text)

@@ -201,6 +201,26 @@ func TestNarrowDomains(t *testing.T) {
 	}
 }
 
+// TestBars shows which absolute values, and which bars of sets, are read where a bar may be either.
+func TestBars(t *testing.T) {
+	for _, pair := range [][2]string{
+		{`|\log_2|x||`, `|\log_2(|x|)|`},
+		{`|\log_{2}|x||`, `|\log_2(|x|)|`},
+		{`|\sin^2|x||`, `|\sin^2(|x|)|`},
+		{`|\log_{2^{3}}|x||`, `|\log_8(|x|)|`},
+		{`|\sin^{2}|x||`, `|\sin^2(|x|)|`},
+		{`|x_2|y`, `y|x_2|`},
+		{`|2^3|y`, `8y`},
+		{`|x^{2}|y`, `yx^2`},
+		{`\left\{x\left|x>2\right.\right\}`, `x>2`},
+		{`\{x|x>2\}`, `x>2`},
+		{`\left\{x:\left|x-1\right|>2\right\}`, `\{x:|x-1|>2\}`},
+	} {
+		require.True(t, Equal(pair[0], pair[1], Options{}), pair)
+		require.True(t, Equal(pair[1], pair[0], Options{}), pair)
+	}
+}
+
 // TestSmallDomains shows that a factorial or a binomial with few values is no evidence for what agrees with it there.
 func TestSmallDomains(t *testing.T) {
 	for pair, want := range map[string]bool{
