@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -166,25 +165,19 @@ func (h *handler) reward(w http.ResponseWriter, r *http.Request, d dialects.Dial
 		Call   string   `json:"call"`
 		ID     string   `json:"id"`
 	}
-	var members map[string]json.RawMessage
-	unknown := ""
+	const such = `{"reward": 0.5}`
+	field := ""
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<16))
-	if err == nil {
-		err = json.Unmarshal(data, &members)
+	if err != nil {
+		err = fmt.Errorf("is not JSON such as %s: %s", such, wording.JSONReason(err))
+	} else {
+		field, err = wording.ReadObject(data, &in, such, "reward", "call", "id")
 	}
-	if err == nil {
-		unknown, err = wording.UnknownKey(members, "reward", "call", "id"), json.Unmarshal(data, &in)
-	}
-	var kind *json.UnmarshalTypeError
 	switch {
-	case unknown != "":
-		err = &dialects.Error{Status: http.StatusBadRequest, Message: "the reward " + unknown}
-	case errors.As(err, &kind):
-		err = &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("the reward is not such as {\"reward\": 0.5}: a JSON %s does not fit %s", wording.Clip(kind.Value, 40), cmp.Or(kind.Field, "the whole")), Param: kind.Field}
 	case err != nil:
-		err = &dialects.Error{Status: http.StatusBadRequest, Message: "the reward is not JSON such as {\"reward\": 0.5}: " + wording.JSONReason(err)}
+		err = &dialects.Error{Status: http.StatusBadRequest, Message: "the reward " + err.Error(), Param: field}
 	case in.Reward == nil:
-		err = &dialects.Error{Status: http.StatusBadRequest, Message: "reward is missing; send {\"reward\": 0.5}", Param: "reward"}
+		err = &dialects.Error{Status: http.StatusBadRequest, Message: "reward is missing; send " + such, Param: "reward"}
 	default:
 		err = s.Post(in.ID, in.Call, *in.Reward)
 	}

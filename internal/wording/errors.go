@@ -1,6 +1,7 @@
 package wording
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,13 +28,26 @@ func JSONReason(err error) string {
 	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
-// UnknownKey says which key of a JSON object is none of those that it may have, with the nearest of them; "": it has no other. It tells keys apart as
-// encoding/json does, which takes large letters for small ones.
-func UnknownKey(object map[string]json.RawMessage, allowed ...string) string {
-	for _, key := range slices.Sorted(maps.Keys(object)) {
-		if !slices.ContainsFunc(allowed, func(k string) bool { return strings.EqualFold(k, key) }) {
-			return fmt.Sprintf("has the unknown key %q%s; allowed: %s", Clip(key, 40), DidYouMean(key, allowed), strings.Join(allowed, ", "))
+// ReadObject reads a JSON object, which may have these keys alone, into a struct; such is an example of one. The error goes on with a sentence that
+// begins with the object; field is the key whose value does not fit, if that is it. Keys are told apart as encoding/json does, which takes large letters
+// for small ones.
+func ReadObject(data []byte, into any, such string, keys ...string) (field string, err error) {
+	var members map[string]json.RawMessage
+	if err = json.Unmarshal(data, &members); err == nil {
+		for _, key := range slices.Sorted(maps.Keys(members)) {
+			if !slices.ContainsFunc(keys, func(k string) bool { return strings.EqualFold(k, key) }) {
+				return "", fmt.Errorf("has the unknown key %q%s; allowed: %s", Clip(key, 40), DidYouMean(key, keys), strings.Join(keys, ", "))
+			}
 		}
+		err = json.Unmarshal(data, into)
 	}
-	return ""
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &kind):
+		field = kind.Field[strings.LastIndexByte(kind.Field, '.')+1:] // without the struct that it is embedded in
+		return field, fmt.Errorf("is not such as %s: a JSON %s does not fit %s", such, Clip(kind.Value, 40), cmp.Or(field, "the whole"))
+	case err != nil:
+		return "", fmt.Errorf("is not JSON such as %s: %s", such, JSONReason(err))
+	}
+	return "", nil
 }

@@ -5,12 +5,9 @@
 package external
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/internal/wording"
@@ -42,24 +39,8 @@ type Ended struct {
 
 // readResult reads what an agent says of its end. A key that a result does not have is an error: with a misspelt one the reward would be missing.
 func readResult(data []byte, into any, keys ...string) error {
-	const such = `{"answer": "391", "reward": 1}`
-	var members map[string]json.RawMessage
-	err := json.Unmarshal(data, &members)
-	if err == nil {
-		if unknown := wording.UnknownKey(members, keys...); unknown != "" {
-			return errors.New(unknown)
-		}
-		err = json.Unmarshal(data, into)
-	}
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &kind):
-		field := kind.Field[strings.LastIndexByte(kind.Field, '.')+1:] // without the struct that it is embedded in
-		return fmt.Errorf("is not such as %s: a JSON %s does not fit %s", such, wording.Clip(kind.Value, 40), cmp.Or(field, "the whole"))
-	case err != nil:
-		return fmt.Errorf("is not JSON such as %s: %s", such, wording.JSONReason(err))
-	}
-	return nil
+	_, err := wording.ReadObject(data, into, `{"answer": "391", "reward": 1}`, keys...)
+	return err
 }
 
 // Runner runs agents. Its methods are safe for concurrent use.
