@@ -141,6 +141,24 @@ func replaysAll(t *testing.T, m mode) {
 	require.Equal(t, a.DynamicSampling, total["groups/refills"] > 0)
 }
 
+// replayHarmed replays a run of the mode sync after harm, and returns what stopped the replay.
+func replayHarmed(t *testing.T, r *run, harm func(again *run)) error {
+	t.Helper()
+	from, err := store.OpenReader(storePath(t, r))
+	require.NoError(t, err)
+	m := modes["sync"]
+	again, _ := napping(t, m.settings, m.algorithm(), 2)
+	again.session.Weights.Use(goingOn{again.session.Weights.Engine()})
+	harm(again)
+	stopped := replaySteps(t.Context(), again, from, r.folder.Dir, 0, &bytes.Buffer{})
+	require.NoError(t, from.Close())
+	return stopped
+}
+
+func otherPrefix(again *run) {
+	again.session.Sampler.Prefix = []trajectory.Message{trajectory.Text("system", "Other.")}
+}
+
 // A replay that differs says that an older program recorded the run, where one did.
 func TestAReplayNamesTheOlderProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -158,15 +176,9 @@ func TestAReplayNamesTheOlderProgram(t *testing.T) {
 			older bool
 		}{{"", true}, {"1 " + now, true}, {"4", true}, {now, false}} {
 			require.NoError(t, r.folder.DB.SetFact(t.Context(), recovery.RulesFact, c.fact))
-			from, err := store.OpenReader(storePath(t, r))
-			require.NoError(t, err)
-			again, _ := napping(t, m.settings, m.algorithm(), 2)
-			again.session.Weights.Use(goingOn{again.session.Weights.Engine()})
-			again.session.Sampler.Prefix = []trajectory.Message{trajectory.Text("system", "Other.")}
-			err = replaySteps(t.Context(), again, from, r.folder.Dir, 0, &bytes.Buffer{})
+			err = replayHarmed(t, r, otherPrefix)
 			require.ErrorContains(t, err, "its prompt has other tokens than the recorded one")
 			require.Equal(t, c.older, strings.Contains(err.Error(), "recorded by an older program"), err)
-			require.NoError(t, from.Close())
 		}
 	})
 }
@@ -186,22 +198,14 @@ func TestAReplayBlamesWhatChangedForDifferencesAlone(t *testing.T) {
 			harm    func(again *run)
 			differs bool
 		}{
-			"its prompt has other tokens than the recorded one": {func(again *run) {
-				again.session.Sampler.Prefix = []trajectory.Message{trajectory.Text("system", "Other.")}
-			}, true},
-			"it begins with policy version 6, recorded is 7": {func(again *run) { again.state.Version = 6 }, true}, // before what is recorded: nothing is sampled
-			"the store is closed":                            {func(again *run) { require.NoError(t, again.folder.DB.Close()) }, false},
+			"its prompt has other tokens than the recorded one": {otherPrefix, true},
+			"it begins with policy version 6, recorded is 7":    {func(again *run) { again.state.Version = 6 }, true}, // before what is recorded: nothing is sampled
+			"the store is closed":                               {func(again *run) { require.NoError(t, again.folder.DB.Close()) }, false},
 		} {
-			from, err := store.OpenReader(storePath(t, r))
-			require.NoError(t, err)
-			again, _ := napping(t, m.settings, m.algorithm(), 2)
-			again.session.Weights.Use(goingOn{again.session.Weights.Engine()})
-			c.harm(again)
-			err = replaySteps(t.Context(), again, from, r.folder.Dir, 0, &bytes.Buffer{})
+			err := replayHarmed(t, r, c.harm)
 			require.ErrorContains(t, err, says)
 			require.Equal(t, c.differs, strings.Contains(err.Error(), "the run went on with other settings, and its replay takes the newest for every step: seed: 1 → 2"), err)
 			require.Equal(t, c.differs, strings.Contains(err.Error(), "recorded by an older program"), err)
-			require.NoError(t, from.Close())
 		}
 	})
 }

@@ -135,10 +135,7 @@ const (
 // and write the lines of metrics.jsonl as if they were alone.
 func (f *Folder) Lock(note func(string)) (err error) {
 	f.unlock, err = lockFolder(f.Dir)
-	for range lockTries {
-		if !errors.Is(err, errLocked) {
-			break
-		}
+	for try := 0; errors.Is(err, errLocked) && try < lockTries; try++ {
 		time.Sleep(lockPause)
 		f.unlock, err = lockFolder(f.Dir)
 	}
