@@ -101,10 +101,7 @@ func buildTrackio(ctx context.Context, path string, r Run) (err error) {
 		for _, m := range messages {
 			text.WriteString(" " + m.Role + " " + m.Content)
 		}
-		step := t.Step // of an evaluation the steps before it
-		if !strings.HasPrefix(record.Phase, "eval-") {
-			step++ // curves count from 1
-		}
+		step := store.Told(record.Phase, t.Step) // as curves count
 		at := r.at(step)
 		if !t.Started.IsZero() {
 			at = t.Started

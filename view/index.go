@@ -284,10 +284,7 @@ type filter struct {
 }
 
 func (f filter) keeps(e *entry) bool {
-	step := e.Step
-	if strings.HasPrefix(e.Phase, "eval-") { // it counts the steps before it: one after step 5 stands with the step 5 of people, which is 4 here
-		step--
-	}
+	step := store.Told(e.Phase, e.Step) - 1 // an evaluation after step 5 stands with the step 5 of people, which is 4 here
 	switch {
 	case step < f.From, f.To > 0 && step >= f.To,
 		f.Phase != "" && e.Phase != f.Phase,

@@ -16,6 +16,14 @@ type Selection struct {
 	Stop  string // stop reason
 }
 
+// Told is the number of a trajectory's step as people count, and Selection.Told does: from 1 in training, of an evaluation the steps before it.
+func Told(phase string, step int) int {
+	if strings.HasPrefix(phase, "eval-") {
+		return step
+	}
+	return step + 1
+}
+
 // where is the condition, with what stands for its question marks.
 func (q Selection) where() (string, []any) {
 	all, args := []string{"1"}, []any(nil)
