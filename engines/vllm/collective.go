@@ -137,6 +137,9 @@ func (u *updateRun) broadcast(ctx context.Context) (err error) {
 		return err
 	}
 	defer done()
+	if err := source.current(ctx); err != nil {
+		return err
+	}
 	var buffer []byte
 	var size struct {
 		World int `json:"world_size"`

@@ -55,6 +55,8 @@ type fake struct {
 	refuse    int                                                          // times that emptying the cache is refused
 	deaf      bool                                                         // loads answer well and change nothing
 	noVersion bool                                                         // replies do not say which weights sampled
+	half      bool                                                         // a load began and did not end: layers are empty, and a token ends vLLM
+	died      bool                                                         // of that
 	pace      time.Duration                                                // of a token, beyond a millisecond
 	onAdapter func(name string)                                            // told of each adapter that is loaded; nil: nobody
 	intercept func(w http.ResponseWriter, q *http.Request, n int) bool     // true: it has answered; n counts completions
@@ -78,7 +80,7 @@ func newFake(t *testing.T) *fake {
 func (f *fake) restart() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.weights, f.version, f.cache, f.asleep = 1, "default", map[string]float64{}, nil
+	f.weights, f.version, f.cache, f.asleep, f.half = 1, "default", map[string]float64{}, nil, false
 	f.release()
 }
 
@@ -153,7 +155,13 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		f.mu.Lock()
 		f.requests++
 		n := f.requests
+		f.died = f.died || f.half
+		died := f.died
 		f.mu.Unlock()
+		if died {
+			http.Error(w, `{"error": {"message": "EngineDeadError"}}`, http.StatusInternalServerError)
+			return
+		}
 		if intercept == nil || !intercept(w, q, n) {
 			f.complete(w, q)
 		}
@@ -247,9 +255,11 @@ func (f *fake) controls(w http.ResponseWriter, q *http.Request) {
 		if err == nil && !f.deaf {
 			f.weights = float64(values[0])
 		}
+	case "/start_weight_update": // initialize_layerwise_reload of model_loader/reload/layerwise.py (0.32.0)
+		f.half = true
 	case "/finish_weight_update":
-		f.version = body.Version
-	case "/init_weight_transfer_engine", "/start_weight_update", "/shutdown_weight_transfer_engine":
+		f.version, f.half = body.Version, false
+	case "/init_weight_transfer_engine", "/shutdown_weight_transfer_engine":
 	default:
 		http.NotFound(w, q)
 	}
@@ -308,6 +318,7 @@ func (f *fake) load(w http.ResponseWriter, path string) {
 	if f.deaf {
 		return
 	}
+	f.half = true
 	m, err := modelfile.Open(path)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -316,6 +327,7 @@ func (f *fake) load(w http.ResponseWriter, path string) {
 	defer m.Close()
 	t, err := m.Tensor("w")
 	if err == nil {
+		f.half = false
 		var values []float32
 		if values, err = t.Float32(); err == nil {
 			f.weights = float64(values[0])

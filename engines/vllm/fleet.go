@@ -135,7 +135,7 @@ func (f *fleet) check(q *engines.Request) error {
 	}
 	plain := !s.Penalized() && (s.Temperature == 0 || s.Temperature == 1 && s.TopP == 1 && s.TopK == 0 && s.MinP == 0)
 	for _, r := range f.replicas {
-		if !plain && !r.standing.info().Processed {
+		if server := r.standing.info(); !plain && server.sampled && !server.Processed {
 			return fmt.Errorf("%s returns the model's logprobs, not those of what is sampled, so temperature must be 1 (or 0) and top_p, top_k, min_p, min_tokens and penalties off; start vLLM with --logprobs-mode processed_logprobs", r.url)
 		}
 	}

@@ -17,10 +17,13 @@ type memoryUpdate struct {
 // openMemory has the extension open the trainer's device memory, chunk after chunk: the worker copies from it before it
 // answers, and the next chunk takes its place.
 func (u *updateRun) openMemory(ctx context.Context) error {
+	source := packTensors(u.weights.Tensors)
+	if err := source.current(ctx); err != nil {
+		return err
+	}
 	if err := u.client.post(ctx, "/init_weight_transfer_engine", map[string]any{"init_info": map[string]any{}}); err != nil {
 		return err
 	}
-	source := packTensors(u.weights.Tensors)
 	return u.weightUpdate(ctx, func() error {
 		return source.chunks(ctx, u.options.ChunkBytes, func(first, end int, chunk engines.Packed) error {
 			handle, err := chunk.Handle()

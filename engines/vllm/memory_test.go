@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,7 +23,16 @@ type memory struct {
 	list   []engines.TensorInfo
 	value  float32
 	handle []byte
-	err    error // of Pack
+
+	mu  sync.Mutex
+	err error // of Pack
+}
+
+// change is what an optimizer's step does to them.
+func (m *memory) change() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err = errors.New("the trainer has changed the weights since")
 }
 
 func newMemory(value float32, names ...string) *memory {
@@ -36,8 +46,11 @@ func newMemory(value float32, names ...string) *memory {
 func (m *memory) List() []engines.TensorInfo { return m.list }
 
 func (m *memory) Pack(_ context.Context, first, end int, use func(engines.Packed) error) error {
-	if m.err != nil {
-		return m.err
+	m.mu.Lock()
+	err := m.err
+	m.mu.Unlock()
+	if err != nil {
+		return err
 	}
 	return use(part{m, int64(4 * (end - first))})
 }

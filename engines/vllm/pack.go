@@ -67,6 +67,12 @@ func onHost(chunk engines.Packed, buffer *[]byte) ([]byte, error) {
 	return *buffer, chunk.Read(*buffer)
 }
 
+// current tells whether the trainer still has the tensors. A server that was told that a load begins has no weights until the load ends, so it is
+// asked before.
+func (p packedSource) current(ctx context.Context) error {
+	return p.pack(ctx, 0, 1, func(engines.Packed) error { return nil })
+}
+
 // packModel describes a model. Its tensors are read when they are packed, so the model must stay open.
 func packModel(m *modelfile.Model) (packedSource, error) {
 	names := m.Names()

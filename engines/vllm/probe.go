@@ -32,6 +32,8 @@ type Server struct {
 	Extension   bool   // agentfly_transfer.py runs in its workers
 	DType       string // that its model computes in, as PyTorch calls it; "" where no extension tells
 	Version     string // of the weights that it has
+
+	sampled bool // it was asked for tokens: Native, Processed and MaxLogprobs are known
 }
 
 // String is the summary that is printed once.
@@ -45,6 +47,10 @@ func (s Server) String() string {
 	}
 	if s.MaxLogprobs > 0 {
 		logprobs += fmt.Sprintf(" and of the %d likeliest tokens", s.MaxLogprobs)
+	}
+	samples := fmt.Sprintf("%s, %s, versions %s", route, logprobs, versions)
+	if !s.sampled {
+		samples = "what it samples is asked after the next update"
 	}
 	var ways []string
 	for _, w := range []struct {
@@ -65,11 +71,12 @@ func (s Server) String() string {
 	if s.Sleep {
 		sleep = "can sleep"
 	}
-	return fmt.Sprintf("%s: vLLM %s, model %s, context %d, %s%s, %s, versions %s, weight updates: %s, %s, has weights %q",
-		s.URL, short(s.Release), short(s.Model), s.MaxModelLen, computes, route, logprobs, versions, strings.Join(ways, " "), sleep, s.Version)
+	return fmt.Sprintf("%s: vLLM %s, model %s, context %d, %s%s, weight updates: %s, %s, has weights %q",
+		s.URL, short(s.Release), short(s.Model), s.MaxModelLen, computes, samples, strings.Join(ways, " "), sleep, s.Version)
 }
 
-// probe finds out what the server can do. name is the model that is wanted, "" for the first.
+// probe finds out what the server can do. name is the model that is wanted, "" for the first. Weights that are called unproven may be those of
+// a load that did not end, whose first token would end vLLM: what that server samples is asked after the next load, see updater.load.
 func probe(ctx context.Context, c *completer, name string) (Server, error) {
 	s := Server{URL: c.client.url}
 	var models struct {
@@ -101,14 +108,32 @@ func probe(ctx context.Context, c *completer, name string) (Server, error) {
 	if err := probeRoutes(ctx, c, &s); err != nil {
 		return s, err
 	}
-	var err error
+	if isUnproven(s.Version) {
+		return s, nil
+	}
+	err := probeSamples(ctx, c, &s)
+	return s, err
+}
+
+// probeSamples finds out how the server samples.
+func probeSamples(ctx context.Context, c *completer, s *Server) (err error) {
+	if s.Native { // the route may be there and closed
+		_, err := c.send(ctx, s.Native, s.Model, []int32{0, 0}, samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0))
+		var status *statusError
+		if errors.As(err, &status) && slices.Contains([]int{401, 403, 404, 405, 501}, status.Status) {
+			s.Native = false
+		} else if err != nil {
+			return fmt.Errorf("probe request: %w", err)
+		}
+	}
 	if s.Processed, err = probeLogprobs(ctx, c, s.Native, s.Model); err != nil {
-		return s, fmt.Errorf("probe request: %w", err)
+		return fmt.Errorf("probe request: %w", err)
 	}
 	if s.MaxLogprobs, err = probeMaxLogprobs(ctx, c, s.Native, s.Model); err != nil {
-		return s, fmt.Errorf("probe request: %w", err)
+		return fmt.Errorf("probe request: %w", err)
 	}
-	return s, nil
+	s.sampled = true
+	return nil
 }
 
 // noModels says what to do about a server that does not list its models.
@@ -146,15 +171,6 @@ func probeRoutes(ctx context.Context, c *completer, s *Server) error {
 	if has("/is_paused") {
 		if err := c.client.wake(ctx); err != nil {
 			return err
-		}
-	}
-	if s.Native { // the route may be there and closed
-		_, err := c.send(ctx, s.Native, s.Model, []int32{0, 0}, samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0))
-		var status *statusError
-		if errors.As(err, &status) && slices.Contains([]int{401, 403, 404, 405, 501}, status.Status) {
-			s.Native = false
-		} else if err != nil {
-			return fmt.Errorf("probe request: %w", err)
 		}
 	}
 	if s.Reload { // a method that a worker does not have is an error of that call alone

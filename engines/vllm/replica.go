@@ -168,20 +168,26 @@ func (r *replica) judge(got string) error { return r.standing.held().judge(r.opt
 
 // isMine returns a ForeignError when a server that can be updated has another run's weights.
 func (r *replica) isMine(ctx context.Context) error {
+	_, err := r.myWeights(ctx)
+	return err
+}
+
+// myWeights is isMine that returns their name, which is empty for a server that cannot be updated.
+func (r *replica) myWeights(ctx context.Context) (name string, err error) {
 	if !r.standing.info().Control {
-		return nil
+		return "", nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.options.HealthTimeout)
 	defer cancel()
-	got, err := r.client.weightVersion(ctx)
+	name, err = r.client.weightVersion(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	var other *ForeignError
-	if err := r.judge(got); errors.As(err, &other) {
-		return err
+	if err := r.judge(name); errors.As(err, &other) {
+		return name, err
 	}
-	return nil
+	return name, nil
 }
 
 // modelFor is what requests name after an update by that way.

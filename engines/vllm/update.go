@@ -163,13 +163,15 @@ func (up *updater) awaitAnswer(ctx context.Context, until time.Time) bool {
 	return false
 }
 
-// rejoin probes a replica that was away, which may be another server now. It serves nobody before it is loaded.
+// rejoin probes a replica that was away, which may be another server now. It serves nobody before it is loaded. One that has this run's
+// unproven weights is the server that was probed before, and stays paused: its load may not have ended, see probe.
 func (up *updater) rejoin(ctx context.Context, r *replica) error {
 	one, cancel := context.WithTimeout(ctx, up.options.HealthTimeout)
 	err := r.client.call(one, http.MethodGet, "/health", nil, nil)
 	cancel()
+	name := ""
 	if err == nil {
-		err = r.isMine(ctx) // a probe would resume a server that the other run has paused
+		name, err = r.myWeights(ctx) // a probe would resume a server that the other run has paused
 	}
 	if errors.Is(err, engines.ErrForeign) {
 		up.fleet.lose(r, err)
@@ -177,14 +179,17 @@ func (up *updater) rejoin(ctx context.Context, r *replica) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel = context.WithTimeout(ctx, up.options.ControlTimeout)
-	defer cancel()
-	server, err := r.probe(ctx)
-	if err != nil {
-		return err
+	server := r.standing.info()
+	if name != up.options.unprovenName() {
+		ctx, cancel = context.WithTimeout(ctx, up.options.ControlTimeout)
+		defer cancel()
+		if server, err = r.probe(ctx); err != nil {
+			return err
+		}
+		name = server.Version
 	}
 	r.standing.set(updating, nil)
-	r.standing.adopt(server.Version, server.Model, -1) // what the server names until it is loaded
+	r.standing.adopt(name, server.Model, -1) // what the server names until it is loaded
 	return nil
 }
 
@@ -316,6 +321,9 @@ func (up *updater) load(ctx context.Context, r *replica, w engines.Weights, warm
 		resume,
 		{"proof", u.prove},
 	}
+	if !r.standing.info().sampled {
+		steps = slices.Insert(steps, len(steps)-1, step{"ask what it samples", u.probeSamples})
+	}
 	if warm {
 		steps = slices.Insert(steps, 1, step{"warm the cache", u.warm})
 	}
@@ -361,6 +369,16 @@ func (u *updateRun) warm(ctx context.Context) error {
 	var status *statusError
 	if errors.As(err, &status) {
 		return nil // of a server that has nothing usable yet; the proof will say so
+	}
+	return err
+}
+
+// probeSamples asks a server whose weights were unproven when it was probed.
+func (u *updateRun) probeSamples(ctx context.Context) error {
+	server := u.standing.info()
+	err := probeSamples(ctx, u.completer, &server)
+	if err == nil {
+		u.standing.setInfo(server)
 	}
 	return err
 }

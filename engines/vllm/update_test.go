@@ -263,6 +263,91 @@ func TestReturningReplica(t *testing.T) {
 	within(t, "it serves", func() bool { return e.states() == "serving serving" })
 }
 
+// A replica whose load did not end stays paused and computes nothing, because a token would end it, until a later load has ended.
+func TestALoadThatDoesNotEnd(t *testing.T) {
+	t.Run("the folder is not there yet", func(t *testing.T) {
+		a, b := newFake(t), newFake(t)
+		e := connect(t, nil, a, b)
+		w := fakeWeights(t, 2, 1)
+		require.NoError(t, e.Update(t.Context(), w))
+		require.NoError(t, os.Rename(w.Path, w.Path+".away"))
+		b.restart()
+		within(t, "it is missed", func() bool { return e.states() == "serving behind" })
+		stays(t, b)
+		require.NoError(t, os.Rename(w.Path+".away", w.Path))
+		within(t, "it is loaded", func() bool { return e.states() == "serving serving" })
+		b.set(func() { require.Equal(t, []any{false, 2.0}, []any{b.died, b.weights}) })
+	})
+	t.Run("the trainer changes its weights meanwhile", func(t *testing.T) {
+		f := newFake(t)
+		e := connect(t, func(o *Options) { o.Way = WayIPC }, f)
+		taken := func(_ http.ResponseWriter, q *http.Request) bool { return q.URL.Path == "/update_weights" }
+		f.set(func() { f.control = taken })
+		w, tensors := fakeWeights(t, 1, 7), newMemory(1, "w")
+		w.Path, w.Tensors = "", tensors
+		require.NoError(t, e.Update(t.Context(), w))
+		f.set(func() {
+			f.control = func(_ http.ResponseWriter, q *http.Request) bool {
+				if q.URL.Path == "/start_weight_update" {
+					tensors.change()
+				}
+				return false
+			}
+		})
+		f.restart()
+		within(t, "it is missed", func() bool { return e.states() == "behind" })
+		stays(t, f)
+		f.set(func() { f.control = taken })
+		w.Version, w.Tensors = 8, newMemory(1, "w")
+		require.NoError(t, e.Update(t.Context(), w), "which the next update ends")
+		require.Equal(t, "serving", e.states())
+	})
+	t.Run("the process ended", func(t *testing.T) {
+		f := newFake(t)
+		f.version, f.half = "other-1@unproven", true
+		f.pause()
+		e := connect(t, nil, f)
+		require.Equal(t, "behind", e.states())
+		require.Contains(t, e.Summary(), "what it samples is asked after the next update")
+		stays(t, f)
+		require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+		require.True(t, e.Servers()[0].Processed)
+		c, err := e.Generate(t.Context(), request(6, 1, 2, 3))
+		require.NoError(t, err)
+		require.Equal(t, wantTokens(2, request(6, 1, 2, 3)), c.TokenIDs)
+	})
+}
+
+// stays requires that a server whose load did not end lives through many looks.
+func stays(t *testing.T, f *fake) {
+	t.Helper()
+	within(t, "a load begins", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.half
+	})
+	time.Sleep(100 * time.Millisecond)
+	f.set(func() { require.Equal(t, []bool{true, false}, []bool{f.half, f.died}, "%v", f.paths) })
+}
+
+// A replica that comes back while the trainer has other weights is not told that a load begins.
+func TestNoLoadBeginsWithWeightsThatAreGone(t *testing.T) {
+	for _, way := range []Way{WayIPC, WayTransfer, WayGloo, WayNCCL} {
+		t.Run(string(way), func(t *testing.T) {
+			f, g := newFake(t), &fakeGroup{}
+			e := connect(t, func(o *Options) { o.Way, o.Collectives = way, g }, f)
+			if way.backend() != "" {
+				g.serves(t, f, map[string]string{})
+			}
+			w, tensors := fakeWeights(t, 5, 7), newMemory(5, "w")
+			tensors.change()
+			w.Path, w.Tensors = "", tensors
+			require.ErrorIs(t, e.Update(t.Context(), w), tensors.err)
+			require.NotContains(t, f.calls(), "/start_weight_update")
+		})
+	}
+}
+
 func TestUpdateRefuses(t *testing.T) {
 	f := newFake(t)
 	e := connect(t, nil, f)
