@@ -166,6 +166,13 @@ func (r *replica) probe(ctx context.Context) (Server, error) {
 // judge is the error of a version that is not the one that requests are to be answered with.
 func (r *replica) judge(got string) error { return r.standing.held().judge(r.options, got) }
 
+// healthy asks whether the server answers.
+func (r *replica) healthy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, r.options.HealthTimeout)
+	defer cancel()
+	return r.client.call(ctx, http.MethodGet, "/health", nil, nil)
+}
+
 // isMine returns a ForeignError when a server that can be updated has another run's weights.
 func (r *replica) isMine(ctx context.Context) error {
 	_, err := r.myWeights(ctx)

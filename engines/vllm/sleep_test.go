@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,6 +161,40 @@ func TestServerIsRestartedAsleep(t *testing.T) {
 	c, err := e.Generate(t.Context(), request(6, 1, 2, 3))
 	require.NoError(t, err)
 	require.Equal(t, wantTokens(3, request(6, 1, 2, 3)), c.TokenIDs)
+}
+
+// A replica that misses a look while it sleeps wakes with the others, if it is there by then.
+func TestALookIsMissedAsleep(t *testing.T) {
+	a, b := newFake(t), newFake(t)
+	e := connect(t, nil, a, b)
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+	require.NoError(t, e.Sleep(t.Context()))
+	var looks atomic.Int32
+	b.set(func() {
+		b.control = func(w http.ResponseWriter, _ *http.Request) bool {
+			missed := looks.Add(1) == 1
+			if missed {
+				http.Error(w, "busy", http.StatusServiceUnavailable)
+			}
+			return missed
+		}
+	})
+	within(t, "it is missed", func() bool { return e.states() == "asleep down" })
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 3, 2)))
+	require.Equal(t, "serving serving", e.states())
+	for _, f := range []*fake{a, b} {
+		f.set(func() { require.Equal(t, 3.0, f.weights) })
+	}
+
+	require.NoError(t, e.Sleep(t.Context()))
+	b.set(func() {
+		b.control = func(w http.ResponseWriter, _ *http.Request) bool {
+			hangUp(w)
+			return true
+		}
+	})
+	within(t, "it is missed", func() bool { return e.states() == "asleep down" })
+	require.ErrorContains(t, e.Update(t.Context(), fakeWeights(t, 4, 3)), b.URL+": it does not answer", "where it would take memory that nobody knows of")
 }
 
 // A server that a killed run left asleep wakes up with weights that nobody trusts.

@@ -107,15 +107,15 @@ func (up *updater) updateAll(ctx context.Context, w engines.Weights) error {
 	}
 }
 
-// tryAll loads every replica that is not down. missing are the errors of those that do not answer; err is any other, and
-// from a sleeping engine that of a replica that does not answer too.
+// tryAll loads every replica that is not down, and of a sleeping engine every one that answers. missing are the errors of those that do not answer; err
+// is any other, and from a sleeping engine that of a replica that does not answer too.
 func (up *updater) tryAll(ctx context.Context, w engines.Weights) (proven []*replica, missing []error, err error) {
 	sleeping := up.fleet.want().sleeping
 	errs := make([]error, len(up.fleet.replicas))
 	var all sync.WaitGroup
 	for i, r := range up.fleet.replicas {
 		state, reason := r.standing.status()
-		if state == down {
+		if state == down && !(sleeping && r.healthy(ctx) == nil) { // nobody has a replica of a sleeping engine back
 			errs[i] = &lostError{reason, false}
 			continue
 		}
@@ -166,10 +166,7 @@ func (up *updater) awaitAnswer(ctx context.Context, until time.Time) bool {
 // rejoin probes a replica that was away, which may be another server now. It serves nobody before it is loaded. One that has this run's
 // unproven weights is the server that was probed before, and stays paused: its load may not have ended, see probe.
 func (up *updater) rejoin(ctx context.Context, r *replica) error {
-	one, cancel := context.WithTimeout(ctx, up.options.HealthTimeout)
-	err := r.client.call(one, http.MethodGet, "/health", nil, nil)
-	cancel()
-	name := ""
+	name, err := "", r.healthy(ctx)
 	if err == nil {
 		name, err = r.myWeights(ctx) // a probe would resume a server that the other run has paused
 	}
@@ -181,7 +178,7 @@ func (up *updater) rejoin(ctx context.Context, r *replica) error {
 	}
 	server := r.standing.info()
 	if name != up.options.unprovenName() {
-		ctx, cancel = context.WithTimeout(ctx, up.options.ControlTimeout)
+		ctx, cancel := context.WithTimeout(ctx, up.options.ControlTimeout)
 		defer cancel()
 		if server, err = r.probe(ctx); err != nil {
 			return err
