@@ -151,6 +151,21 @@ func TestKeptServerIsHeld(t *testing.T) {
 	require.NoError(t, k.Close(), "which does not wait")
 }
 
+// A server that ended since the last look at it is waited for before it sleeps.
+func TestKeptServerEndsBeforeItSleeps(t *testing.T) {
+	var notes []string
+	k := keepFake(t, &notes, nil)
+	e, err := New(t.Context(), Options{URLs: []string{k.URL()}, APIKey: k.APIKey(), Gone: k.Gone, HealthEvery: time.Second, Patience: 20 * time.Second})
+	require.NoError(t, err)
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 5, 7)))
+	k.kill(t)
+	<-k.current().ended
+	require.NoError(t, e.Sleep(t.Context()))
+	require.Equal(t, "asleep", e.states())
+	require.NoError(t, e.Close())
+	require.NoError(t, k.Close())
+}
+
 func TestKeepFails(t *testing.T) {
 	folder := t.TempDir()
 	t.Setenv(fakeServer, folder)

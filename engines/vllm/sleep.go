@@ -54,7 +54,7 @@ func (up *updater) sleep(ctx context.Context) error {
 	return up.inTurn(ctx, func() error { return up.sleepAll(ctx) })
 }
 
-// allBack waits until no replica is away.
+// allBack waits until no replica is away. It asks each: one may have ended since the last look at it.
 func (up *updater) allBack(ctx context.Context) error {
 	until := time.Now().Add(up.options.Patience)
 	for {
@@ -66,7 +66,7 @@ func (up *updater) allBack(ctx context.Context) error {
 			return want.lost
 		case want.failed != nil:
 			return fmt.Errorf("no replica serves since an update failed: %w", want.failed)
-		case !up.fleet.away():
+		case !up.fleet.away() && up.answer(ctx):
 			return nil
 		case gone != nil:
 			return gone
@@ -78,6 +78,21 @@ func (up *updater) allBack(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// answer tells whether every replica that serves can be reached, and takes those that cannot out of service.
+func (up *updater) answer(ctx context.Context) bool {
+	errs := make([]error, len(up.fleet.replicas))
+	var all sync.WaitGroup
+	for i, r := range up.fleet.replicas {
+		all.Go(func() {
+			if errs[i] = r.healthy(ctx); lost(errs[i]) {
+				r.standing.fail(down, errs[i])
+			}
+		})
+	}
+	all.Wait()
+	return !slices.ContainsFunc(errs, lost)
 }
 
 func (up *updater) sleepAll(ctx context.Context) error {

@@ -261,11 +261,14 @@ func (s *Sync) Rest(ctx context.Context) error {
 	if s.sleep == 0 || !ok {
 		return nil
 	}
-	if s.server != nil {
+	if err := sleeper.Sleep(ctx); err != nil {
+		return err
+	}
+	if s.server != nil { // not before: Sleep waits for a server that ended, and one that ends now is not started at once either
 		s.server.Hold(true)
 	}
-	if err := sleeper.Sleep(ctx); err != nil || s.Lender == nil {
-		return err
+	if s.Lender == nil {
+		return nil
 	}
 	return s.Lender.ReclaimMemory(ctx)
 }
