@@ -301,6 +301,40 @@ func TestNothingServes(t *testing.T) {
 	require.ErrorContains(t, err, "no replica serves: "+f.URL+" is down")
 }
 
+// A server that ended for good while it was loaded is one that does not come back, and is not waited for.
+func TestAServerEndsForGoodWhileItIsLoaded(t *testing.T) {
+	f := newFake(t)
+	var gone error
+	e := connect(t, func(o *Options) {
+		o.Patience = time.Hour
+		o.Gone = func() error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return gone
+		}
+	}, f)
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+	var ended atomic.Bool
+	f.set(func() {
+		f.control = func(w http.ResponseWriter, q *http.Request) bool {
+			if q.URL.Path == "/update_weight_version" {
+				ended.Store(true)
+			}
+			if ended.Load() {
+				hangUp(w)
+			}
+			return ended.Load()
+		}
+	})
+	f.restart() // it is loaded again
+	within(t, "it ends", ended.Load)
+	f.set(func() { gone = errors.New("it was started again 3 times; its log ends: CUDA out of memory") })
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, err := e.Generate(ctx, request(4, 1, 2, 3))
+	require.ErrorContains(t, err, "no replica serves: it was started again 3 times; its log ends: CUDA out of memory")
+}
+
 func TestAffinityAndLoad(t *testing.T) {
 	a, b, c := newFake(t), newFake(t), newFake(t)
 	e := connect(t, nil, a, b, c)

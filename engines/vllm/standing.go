@@ -62,11 +62,12 @@ func (s *standing) setLocked(c condition, reason error) {
 	s.changed = make(chan struct{})
 }
 
-// fail takes a replica that serves or sleeps out of service; during an update that is the update's matter.
+// fail takes a replica that serves or sleeps out of service, and notes of one that is behind that it does not answer any more; during an update that
+// is the update's matter.
 func (s *standing) fail(c condition, reason error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state == serving || s.state == asleep {
+	if s.state == serving || s.state == asleep || s.state == behind && c == down {
 		s.setLocked(c, reason)
 	}
 }
