@@ -37,10 +37,8 @@ func RemoveStale(folder, kind string) ([]string, error) {
 	var removed []string
 	var errs []error
 	for _, entry := range entries {
-		rest, ok := strings.CutPrefix(entry.Name(), tempPrefix(kind))
-		number, rest, _ := strings.Cut(rest, "-")
-		pid, err := strconv.Atoi(number)
-		if !ok || err != nil || pid <= 0 || !strings.HasPrefix(rest, hostName()+"-") || alive(pid) {
+		pid, host, ok := cutTemp(entry.Name(), kind)
+		if !ok || host != hostName() || alive(pid) {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(folder, entry.Name())); err != nil {
@@ -50,6 +48,19 @@ func RemoveStale(folder, kind string) ([]string, error) {
 		removed = append(removed, entry.Name())
 	}
 	return removed, errors.Join(errs...)
+}
+
+// cutTemp reads a name that was made with TempPattern(kind). Its last part, after the host, are os.MkdirTemp's random digits.
+func cutTemp(name, kind string) (pid int, host string, ok bool) {
+	rest, ok := strings.CutPrefix(name, tempPrefix(kind))
+	number, rest, _ := strings.Cut(rest, "-")
+	end := strings.LastIndexByte(rest, '-')
+	pid, err := strconv.Atoi(number)
+	if !ok || err != nil || pid <= 0 || end < 0 {
+		return 0, "", false
+	}
+	_, err = strconv.ParseUint(rest[end+1:], 10, 64)
+	return pid, rest[:end], err == nil
 }
 
 // alive tells whether a process exists; one that belongs to somebody else does.

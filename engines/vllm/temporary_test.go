@@ -21,6 +21,9 @@ func TestRemoveStale(t *testing.T) {
 	keep := []string{
 		filepath.Base(mine),
 		fmt.Sprintf("agentfly-weights-%d-elsewhere-12", dead.Process.Pid), // another machine's
+		fmt.Sprintf("agentfly-weights-%d-%s-2-12", dead.Process.Pid, hostName()),
+		fmt.Sprintf("agentfly-weights-%d-%s-2", dead.Process.Pid, hostName()+"-x"),
+		fmt.Sprintf("agentfly-weights-%d-%s-mine", dead.Process.Pid, hostName()), // no such pattern's
 		fmt.Sprintf("agentfly-other-%d-%s-12", dead.Process.Pid, hostName()),
 		fmt.Sprintf("agentfly-weights-1-%s-12", hostName()), // init lives
 		"agentfly-weights-", "agentfly-weights-x-" + hostName(), "agentfly-weights-0-" + hostName() + "-1", "mine",
