@@ -65,9 +65,7 @@ func share(ctx context.Context, source packedSource, limit int64) (plan transfer
 
 // sharedFile makes an empty file in shared memory, which remove removes.
 func sharedFile() (f *os.File, remove func(), err error) {
-	if _, err := RemoveStale(sharedMemory(), "shared"); err != nil { // a killed run leaves gigabytes in memory
-		return nil, nil, fmt.Errorf("shared memory: %w", err)
-	}
+	_, _ = RemoveStale(sharedMemory(), "shared") // a killed run leaves gigabytes; another user's may stay, and if it leaves no room, a write says so
 	if f, err = os.CreateTemp(sharedMemory(), TempPattern("shared")); err != nil {
 		return nil, nil, fmt.Errorf("shared memory: %w", err)
 	}
