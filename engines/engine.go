@@ -165,7 +165,7 @@ type Loaded interface {
 type Load struct {
 	Server  string // its address; "": in this process
 	Running int    // requests that it works on
-	Slots   int    // how many it works on at once
+	Slots   int    // how many it works on at once; a vLLM server is sent more while another is away
 	Waiting int    // requests that have no slot; 0 for a server among several, which is chosen when it has one
 	Down    string // why it takes no requests; "": it does
 }

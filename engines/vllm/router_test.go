@@ -335,6 +335,34 @@ func TestAServerEndsForGoodWhileItIsLoaded(t *testing.T) {
 	require.ErrorContains(t, err, "no replica serves: it was started again 3 times; its log ends: CUDA out of memory")
 }
 
+// The places are of all servers together: while one is away, another has those of both, and no more.
+func TestPlacesAreOfAllServers(t *testing.T) {
+	a, b := newFake(t), newFake(t)
+	e := connect(t, func(o *Options) { o.InFlight = 2 }, a, b)
+	b.set(func() {
+		b.control = func(w http.ResponseWriter, _ *http.Request) bool {
+			hangUp(w)
+			return true
+		}
+	})
+	within(t, "it is missed", func() bool { return e.states() == "serving down" })
+	a.set(func() { a.pause() })
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			_, err := e.Generate(ctx, request(4, 1, 2, 3))
+			assert.ErrorIs(t, err, context.Canceled)
+		})
+	}
+	running := func() int { return e.Load()[0].Running }
+	within(t, "the places are taken", func() bool { return running() == 4 })
+	time.Sleep(30 * time.Millisecond)
+	require.Equal(t, 4, running())
+	cancel()
+	all.Wait()
+}
+
 func TestAffinityAndLoad(t *testing.T) {
 	a, b, c := newFake(t), newFake(t), newFake(t)
 	e := connect(t, nil, a, b, c)

@@ -51,7 +51,7 @@ type Options struct {
 	Frozen         bool          // the weights are never updated, such as a teacher's: the servers must keep those that they have
 	Way            Way           // [auto]
 	AttemptTimeout time.Duration // of one attempt of a request [10 min]
-	InFlight       int           // requests that a server works on at once; the others wait their turn here [1024]
+	InFlight       int           // requests in flight for each server, of all servers together; the others wait their turn here [1024]
 	Attempts       int           // most attempts of a request [6]
 	Backoff        time.Duration // before the second attempt, then doubled up to 5 s [100 ms]
 	Patience       time.Duration // how long a request waits for any replica to serve [2 min]
