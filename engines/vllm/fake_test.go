@@ -54,6 +54,7 @@ type fake struct {
 	stale     bool                                                         // the prefix cache is not emptied, and the answer says that it was
 	refuse    int                                                          // times that emptying the cache is refused
 	deaf      bool                                                         // loads answer well and change nothing
+	length    int                                                          // max_model_len; 0: fakeContext
 	noVersion bool                                                         // replies do not say which weights sampled
 	half      bool                                                         // a load began and did not end: layers are empty, and a token ends vLLM
 	died      bool                                                         // of that
@@ -198,7 +199,7 @@ func (f *fake) controls(w http.ResponseWriter, q *http.Request) {
 	case "/version":
 		answer(w, map[string]any{"version": "0.0-fake"})
 	case "/v1/models":
-		answer(w, map[string]any{"data": []any{map[string]any{"id": "policy", "max_model_len": fakeContext}}})
+		answer(w, map[string]any{"data": []any{map[string]any{"id": "policy", "max_model_len": cmp.Or(f.length, fakeContext)}}})
 	case "/openapi.json":
 		paths := map[string]any{}
 		for _, r := range f.routes {

@@ -3,6 +3,7 @@ package vllm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -154,13 +155,20 @@ func (r *replica) withoutAdapter(ctx context.Context, err error) error {
 	return err
 }
 
-// probe finds out anew what the server can do.
+// probe finds out anew what the server can do. Its context stays that of the first time, which the run was planned with.
 func (r *replica) probe(ctx context.Context) (Server, error) {
 	s, err := probe(ctx, r.completer, r.options.Model)
-	if err == nil {
-		r.standing.setInfo(s)
+	if err != nil {
+		return s, err
 	}
-	return s, err
+	if first := r.standing.info().MaxModelLen; first > 0 {
+		if s.MaxModelLen < first {
+			return s, fmt.Errorf("its context is %d tokens, it was %d; start it with --max-model-len %d", s.MaxModelLen, first, first)
+		}
+		s.MaxModelLen = first
+	}
+	r.standing.setInfo(s)
+	return s, nil
 }
 
 // judge is the error of a version that is not the one that requests are to be answered with.

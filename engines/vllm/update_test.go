@@ -2,10 +2,12 @@ package vllm
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -344,6 +346,32 @@ func TestNoLoadBeginsWithWeightsThatAreGone(t *testing.T) {
 			w.Path, w.Tensors = "", tensors
 			require.ErrorIs(t, e.Update(t.Context(), w), tensors.err)
 			require.NotContains(t, f.calls(), "/start_weight_update")
+		})
+	}
+}
+
+// A server that was started again with less context would refuse what the run may ask, so it stays out; one with more serves, and is asked no more.
+func TestContextAfterARestart(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		t.Run(fmt.Sprint("first ", first), func(t *testing.T) {
+			a, b := newFake(t), newFake(t)
+			fakes := []*fake{b, a}
+			if first {
+				fakes = []*fake{a, b}
+			}
+			e := connect(t, nil, fakes...)
+			require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+			a.set(func() { a.length = fakeContext / 2 })
+			a.restart()
+			within(t, "it is kept out", func() bool {
+				return strings.Contains(e.fleet.reasons(), a.URL+" is down (its context is 64 tokens, it was 128; start it with --max-model-len 128)")
+			})
+			require.Equal(t, fakeContext, e.Capabilities().MaxModelLen)
+			_, err := e.Generate(t.Context(), request(2, make([]int32, 100)...))
+			require.NoError(t, err)
+			a.set(func() { a.length = 2 * fakeContext })
+			within(t, "it serves", func() bool { return e.states() == "serving serving" })
+			require.Equal(t, fakeContext, e.Capabilities().MaxModelLen)
 		})
 	}
 }
