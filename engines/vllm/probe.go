@@ -173,14 +173,18 @@ func probeRoutes(ctx context.Context, c *completer, s *Server) error {
 			return err
 		}
 	}
-	if s.Reload { // a method that a worker does not have is an error of that call alone
+	if s.Reload {
 		body := map[string]any{"method": "agentfly_present"}
 		var answer struct {
 			Results []struct {
 				DType string `json:"dtype"`
 			} `json:"results"`
 		}
-		s.Extension = c.client.call(ctx, http.MethodPost, "/collective_rpc", body, &answer) == nil
+		err := c.client.call(ctx, http.MethodPost, "/collective_rpc", body, &answer)
+		if err != nil && !lacksMethod(err) {
+			return fmt.Errorf("/collective_rpc: %w", err)
+		}
+		s.Extension = err == nil
 		if len(answer.Results) > 0 {
 			s.DType = answer.Results[0].DType
 		}
@@ -192,6 +196,13 @@ func probeRoutes(ctx context.Context, c *completer, s *Server) error {
 	var err error
 	s.Version, err = c.client.weightVersion(ctx)
 	return err
+}
+
+// lacksMethod tells whether an error of /collective_rpc says that the workers do not have the method, which is 500 in vLLM and an error of that call
+// alone. A server that did not answer, or was busy, says nothing of it.
+func lacksMethod(err error) bool {
+	var status *statusError
+	return errors.Is(err, errReply) || errors.As(err, &status) && (status.Status == http.StatusInternalServerError || !passing(err))
 }
 
 // probeLogprobs samples at temperature 0.5. Prompt logprobs are always the model's own, so a server that gives the same for

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -372,6 +373,41 @@ func TestContextAfterARestart(t *testing.T) {
 			a.set(func() { a.length = 2 * fakeContext })
 			within(t, "it serves", func() bool { return e.states() == "serving serving" })
 			require.Equal(t, fakeContext, e.Capabilities().MaxModelLen)
+		})
+	}
+}
+
+// A probe that the server does not answer says nothing of its extension.
+func TestAProbeThatFailsIsNoMissingExtension(t *testing.T) {
+	refuse := func(text string, status int) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) { http.Error(w, text, status) }
+	}
+	for name, c := range map[string]struct {
+		fault func(http.ResponseWriter)
+		want  string // "": it has none
+	}{
+		"connection reset": {hangUp, "/collective_rpc: "},
+		"busy":             {refuse("busy", http.StatusServiceUnavailable), "/collective_rpc: 503: busy"},
+		"no method":        {refuse("no such method", http.StatusInternalServerError), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			var asked atomic.Bool
+			f.control = func(w http.ResponseWriter, q *http.Request) bool {
+				first := q.URL.Path == "/collective_rpc" && !asked.Swap(true)
+				if first {
+					c.fault(w)
+				}
+				return first
+			}
+			e, err := New(t.Context(), Options{URLs: []string{f.URL}})
+			if c.want != "" {
+				require.ErrorContains(t, err, c.want)
+				return
+			}
+			require.NoError(t, err)
+			require.False(t, e.Servers()[0].Extension)
+			require.NoError(t, e.Close())
 		})
 	}
 }
