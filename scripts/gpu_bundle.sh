@@ -9,13 +9,13 @@
 # PART=MIB       20      of a part of the model. The parts may come one with each stage
 # MODEL=0                leaves the model out, and with it two rows of the table
 #
-# DIR gets gpu_check.sh, bundle.tar.gz and model.part-*. The binaries find the library through LD_LIBRARY_PATH, which
-# gpu_check.sh sets.
+# DIR gets gpu_check.sh, bundle.tar.gz and model.part-*, in place of an earlier bundle's; what else lies there stays. The
+# binaries find the library through LD_LIBRARY_PATH, which gpu_check.sh sets.
 set -eu
-cd "$(dirname "$0")/.."
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly
 dir=${1:-$cache/gpu-bundle}
 case $dir in /*) ;; *) dir=$PWD/$dir ;; esac
+cd "$(dirname "$0")/.."
 torch=${TORCH:-2.11.0} limit=${LIMIT:-64} part=${PART:-20}
 if test "$torch" != none; then
   scripts/cuda_build.sh "$torch" >&2
@@ -52,7 +52,7 @@ P
 fi
 if test "${MODEL:-1}" != 0; then
   model=$(python3 scripts/fetch.py model)
-  split -b "${part}m" -d -a 1 "$model" "$dir.new/model.part-"
+  split -b "${part}m" -d -a 2 "$model" "$dir.new/model.part-"
   echo "$(basename "$model") $(wc -c <"$model") $(find "$dir.new" -name 'model.part-*' | wc -l)" >"$in/model.name"
 fi
 tar --sort=name --owner=0 --group=0 --numeric-owner -C "$in" -cf - . | gzip -n -9 >"$dir.new/bundle.tar.gz"
@@ -68,8 +68,9 @@ if test $((bytes + biggest)) -gt $((limit * 1048576)); then
   echo "gpu-bundle: bundle.tar.gz ($(mib "$bytes") MiB) and a part of the model ($(mib "$biggest") MiB) are more than $limit MiB (LIMIT): make PART smaller, or leave the model out (MODEL=0)" >&2
   exit 1
 fi
-rm -rf "$dir" && mv "$dir.new" "$dir"
-trap - EXIT
+mkdir -p "$dir"
+rm -f "$dir"/model.part-*
+mv "$dir.new"/* "$dir/" # no name of these begins with a dot
 {
   echo "gpu-bundle: bundle.tar.gz $(mib "$bytes") MiB ($unpacked MiB unpacked): program, three test binaries, sources of cgo, policy, trainer, examples and scripts"
   if test "$torch" = none; then echo "gpu-bundle: left out: the C++ library, which the machine compiles (TORCH=none)"; else echo "gpu-bundle: the C++ library is for torch $torch; with another one the machine's g++ compiles it"; fi
