@@ -178,9 +178,10 @@ SingleRows::Step& SingleRows::step_of(const Size& size) {
     rotations_.T = size.keys;
     rotate(*shape_.model, rotations_, positions);
   }
-  step = std::make_unique<Step>(*this, size);
-  if (!inputs_.defined() || inputs_.numel() < step->bytes())
-    inputs_ = at::empty({step->bytes()}, at::TensorOptions(at::kByte).pinned_memory(shape_.model->device.is_cuda()));
+  auto made = std::make_unique<Step>(*this, size);
+  if (!inputs_.defined() || inputs_.numel() < made->bytes())
+    inputs_ = at::empty({made->bytes()}, at::TensorOptions(at::kByte).pinned_memory(shape_.model->device.is_cuda()));
+  step = std::move(made);  // only now: a step that is found in steps_ has room in inputs_
   return *step;
 }
 
