@@ -89,7 +89,7 @@ func flag(b bool) C.int {
 // Config returns what the model was made with.
 func (m *Model) Config() ModelConfig { return m.config }
 
-// Close frees the model; results, optimizers and caches made from it stay valid. It may be called again.
+// Close frees the model. Results and optimizers made from it stay valid, a cache only takes its own Close. It may be called again.
 func (m *Model) Close() error {
 	m.handle.close()
 	return nil
