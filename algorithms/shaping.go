@@ -38,9 +38,15 @@ func (o Overlong) validate() error {
 
 // Informative reports whether the rewards of a group's trajectories that count differ, so that an estimator with a group
 // baseline has something to compare: the test of dynamic sampling (arXiv 2503.14476). A group of one, or of none, is not.
+// Rewards that are the same sum added up in another order are equal: they differ by rounding, by less than 1e-12 of 1 or
+// of the largest. NaN differs from everything.
 func Informative(rewards []float64) bool {
+	scale := 1.0
 	for _, r := range rewards {
-		if r != rewards[0] {
+		scale = max(scale, math.Abs(r))
+	}
+	for _, r := range rewards {
+		if r != rewards[0] && !(math.Abs(r-rewards[0])/scale <= 1e-12) {
 			return true
 		}
 	}

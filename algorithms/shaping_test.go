@@ -1,6 +1,7 @@
 package algorithms
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,5 +23,11 @@ func TestInformative(t *testing.T) {
 	require.False(t, Informative([]float64{1}))
 	require.False(t, Informative([]float64{0.1, 0.1, 0.1}))
 	require.True(t, Informative([]float64{0, 0, 1e-9}))
+	a, b := 0.1, 0.2
+	require.False(t, Informative([]float64{a + b, 0.3, 0.3}), "a rounding error is no difference")
+	require.False(t, Informative([]float64{1e9 * (a + b), 0.3e9}))
+	require.True(t, Informative([]float64{1, math.NaN()}))
+	require.True(t, Informative([]float64{0, math.Inf(1)}))
+	require.False(t, Informative([]float64{math.Inf(1), math.Inf(1)}))
 	require.True(t, resolve(t, "dynamic_sampling: true").DynamicSampling)
 }

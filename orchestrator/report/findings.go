@@ -3,11 +3,11 @@ package report
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/trajectory"
@@ -92,7 +92,7 @@ func (f *Findings) flat(b *schedule.Batch, r *Rollouts, cut bool) (key, text str
 			continue
 		}
 		groups++
-		if !allEqual(values) {
+		if algorithms.Informative(values) {
 			return "", ""
 		}
 		rewards = append(rewards, values...)
@@ -103,7 +103,7 @@ func (f *Findings) flat(b *schedule.Batch, r *Rollouts, cut bool) (key, text str
 	head := fmt.Sprintf("nothing can be learned from this step: in each of its %d groups all trajectories earned the same, so every advantage is 0", groups)
 	answered := r.Trajectories.Stops[string(trajectory.StopAnswer)]
 	switch value := rewards[0]; {
-	case !allEqual(rewards):
+	case algorithms.Informative(rewards):
 		return "flat", head + "; sample more of each task (rollout.group_size), at a higher temperature, or mix tasks of which the policy solves some (data.curriculum)"
 	case cut:
 		return "constant", fmt.Sprintf("%s: every reward is %v. The completions were all cut; mend that first", head, value)
@@ -139,7 +139,7 @@ func (f *Findings) sort(b *schedule.Batch) []string {
 			k = &kind{example: g.Trajectories[0], task: g.Task}
 			f.kinds[key] = k
 		}
-		if k.groups++; allEqual(values) {
+		if k.groups++; !algorithms.Informative(values) {
 			k.flat++
 		}
 		if !seen[key] {
@@ -227,15 +227,6 @@ func earned(g trajectory.Group) []float64 {
 	return out
 }
 
-func allEqual(values []float64) bool {
-	for _, v := range values {
-		if !(math.Abs(v-values[0]) <= 1e-12) { // NaN is equal to nothing
-			return false
-		}
-	}
-	return true
-}
-
 // raising is a tool none of whose calls worked so far.
 type raising struct {
 	text   string // of the error
@@ -268,7 +259,7 @@ func (f *Findings) Raising(b *schedule.Batch) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.tools)) {
 		if r := f.tools[name]; !r.works && r.calls >= most && len(r.inputs) > 1 {
-			return fmt.Errorf("orchestrator: step %d: the tool %s raised the same error in all of its %d calls so far (rollout.max_raised: %d): %s; correct the tool, or set rollout.max_raised: 0 where the policy is to learn from that", b.Step, name, r.calls, most, r.text)
+			return fmt.Errorf("orchestrator: step %d: the tool %s raised the same error in all of its %d calls so far (rollout.max_raised: %d): %s; correct the tool, or set rollout.max_raised: 0 where the policy is to learn from that", b.Step+1, name, r.calls, most, r.text)
 		}
 	}
 	return nil
