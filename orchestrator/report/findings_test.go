@@ -193,7 +193,7 @@ func TestAToolThatOnlyRaises(t *testing.T) {
 			require.NoError(t, err, name)
 			continue
 		}
-		require.EqualError(t, err, "orchestrator: step 3: the tool f raised the same error in all of its 40 calls so far (rollout.max_raised: 32): no key; correct the tool, or set rollout.max_raised: 0 where the policy is to learn from that")
+		require.EqualError(t, err, "orchestrator: step 4: the tool f raised the same error in all of its 40 calls so far (rollout.max_raised: 32): no key; correct the tool, or set rollout.max_raised: 0 where the policy is to learn from that")
 		f = findings(t, "}\nrollout: {max_raised: 0}\n")
 		for range 5 {
 			require.NoError(t, f.Raising(c.batch))
