@@ -120,6 +120,9 @@ func (p *pipeline) Restore(slots []*Slot) (dropped []*Slot) {
 		dropped = append(dropped, p.overdue(p.of(k, func(*Slot) bool { return true }), p.version)...)
 	}
 	p.giveUp(dropped)
+	if len(dropped) > 0 {
+		p.begun = false // others take their places, which is no refill
+	}
 	return dropped
 }
 
@@ -209,7 +212,7 @@ func (p *pipeline) nextRound(out []int) {
 
 // enough tells whether a step's rounds are over.
 func (p *pipeline) enough() bool {
-	return len(p.open) >= p.limits.Groups || p.refills == p.limits.Refills
+	return len(p.open) >= p.limits.Groups || p.refills >= p.limits.Refills // a run may go on with fewer than it had
 }
 
 // roomOf is the room of a stratum without rounds. Flat groups are replaced at once, until there were as many as

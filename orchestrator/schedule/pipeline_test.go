@@ -68,6 +68,45 @@ func TestSyncGoesInRounds(t *testing.T) {
 	require.Equal(t, []int{8, 0, 4}, []int{next[0].Step, next[0].Group, int(next[0].version)})
 }
 
+// A run that goes on in the fifth round of its step, with fewer refills than it had, samples no more.
+func TestAStepGoesOnWithFewerRefills(t *testing.T) {
+	for _, most := range []int{4, 2, 0} {
+		p := newPipeline(Limits{Groups: 2, Strata: 1, Capacity: 2, Updates: 1, Refills: most}, 7, 3, 10)
+		var slots []*Slot
+		for n := range 10 {
+			slots = append(slots, &Slot{n: n, Step: 7, Group: n, version: 3, retryOf: -1, complete: true})
+		}
+		require.Empty(t, p.Restore(slots))
+		require.Empty(t, p.Admit(), most)
+		b := batchOf(t, p)
+		require.Empty(t, b.groups)
+		require.Len(t, b.flat, 10)
+	}
+}
+
+// Groups of a run in mode async that are too old for mode sync are sampled once more, which is no refill.
+func TestGroupsThatAreTooOldForRoundsAreSampledAgain(t *testing.T) {
+	for _, old := range []int{1, 2} {
+		p := newPipeline(Limits{Groups: 2, Strata: 1, Capacity: 2, Updates: 1}, 7, 3, 2)
+		slots := []*Slot{{n: 0, Step: 7, version: 3, retryOf: -1}, {n: 1, Step: 7, Group: 1, version: 3, retryOf: -1}}
+		for _, s := range slots[:old] {
+			s.version = 2
+		}
+		require.Len(t, p.Restore(slots), old)
+		for _, s := range slots[old:] {
+			complete(t, p, 3, s.n)
+		}
+		waits(t, p)
+		again := p.Admit()
+		require.Len(t, again, old)
+		require.Zero(t, again[0].retryOf)
+		complete(t, p, 3, numbers(again)...)
+		b := batchOf(t, p)
+		require.Len(t, b.groups, 2)
+		require.Zero(t, b.refills)
+	}
+}
+
 func TestAsyncOverlapsWithinTheBound(t *testing.T) {
 	p := newPipeline(Limits{Groups: 2, Strata: 1, Capacity: 6, Staleness: 2, Updates: 1, Numbered: true, Steps: 100}, 0, 0, 0)
 	require.Equal(t, []int{0, 1, 2, 3, 4, 5}, numbers(p.Admit()))
