@@ -126,7 +126,7 @@ func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, s
 	for _, g := range groups {
 		group := make([][]float64, len(g.Trajectories))
 		for i, tr := range g.Trajectories {
-			if tr.Err != "" {
+			if o.leftOut(tr) {
 				continue
 			}
 			for _, s := range withTeacher[0].samples {
@@ -144,6 +144,11 @@ func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, s
 	return d, nil
 }
 
+// leftOut tells whether the update leaves a trajectory out: it failed, or a token limit cut it and such are filtered.
+func (o *Distillation) leftOut(tr *trajectory.Trajectory) bool {
+	return tr.Err != "" || o.sampler.Cut == rollout.CutFilter && tr.Cut()
+}
+
 // askTeacher asks for the teacher's logprobs of what is trained of the finished trajectories, and fails those of which it has none. It returns
 // the others, in order.
 func (o *Distillation) askTeacher(ctx context.Context, groups []trajectory.Group) (withTeacher []taught, err error) {
@@ -154,7 +159,7 @@ func (o *Distillation) askTeacher(ctx context.Context, groups []trajectory.Group
 	var samples []*trajectory.Sample
 	for _, g := range groups {
 		for _, tr := range g.Trajectories {
-			if tr.Err != "" {
+			if o.leftOut(tr) {
 				continue
 			}
 			l := taught{of: tr}
@@ -248,7 +253,7 @@ func (o *Distillation) refused(b *schedule.Batch) error {
 // evaluateKL estimates the divergence from the teacher on the held-out tasks, sampled as in training.
 func (o *Distillation) evaluateKL(ctx context.Context, e *report.Evaluation) error {
 	r := *o.sampler
-	r.Record, r.Recovered = nil, nil
+	r.Record, r.Recovered, r.AtOnce = nil, nil, evaluatedAtOnce
 	groups, err := r.Groups(ctx, "eval-"+e.Name+"-kl", e.Step, o.held.Tasks, o.job.Rollout.GroupSize, rollout.Fatal)
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return err

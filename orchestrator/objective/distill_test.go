@@ -90,6 +90,23 @@ func TestDistillationAdvantages(t *testing.T) {
 	require.Equal(t, trajectory.OriginTeacher, groups[0].Trajectories[0].ErrOrigin)
 }
 
+// With rollout.cut: filter the update leaves out what a token limit cut, and so does the divergence.
+func TestDistillationFiltersWhatWasCut(t *testing.T) {
+	r := &Distillation{RL: &RL{sampler: &rollout.Sampler{Cut: rollout.CutFilter}}, teacher: constantTeacher(func(id int32) float32 { return -float32(id) / 4 })}
+	groups := taughtGroups(t)
+	cut := groups[0].Trajectories[0]
+	cut.StopReason, cut.Turns = trajectory.StopMaxTokens, []trajectory.Turn{{FinishReason: trajectory.FinishLength}}
+	d, err := r.distill(t.Context(), groups, nil)
+	require.NoError(t, err)
+	require.Equal(t, [][][]float64{{nil, nil}, {{-1.25}}}, d.advantages)
+	require.Equal(t, 1, d.tokens)
+	require.Equal(t, 1.25, d.reverseKL)
+	r.sampler.Cut = rollout.CutScore
+	d, err = r.distill(t.Context(), groups, nil)
+	require.NoError(t, err)
+	require.Equal(t, 4, d.tokens)
+}
+
 // What no update trains has no advantages, is in no divergence, and fails nothing: a turn that was discarded, and a sample of a role that is frozen.
 func TestDistillationOfWhatIsTrained(t *testing.T) {
 	const planner trajectory.Role = "planner"
