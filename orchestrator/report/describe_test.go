@@ -163,6 +163,23 @@ func TestAStepInNumbers(t *testing.T) {
 	require.Equal(t, want, Describe(b, []float64{0.5, 0}, m, f).Map())
 }
 
+// A run's speed of sampling is that of its steps: tokens that an earlier process recorded are not counted, because the time that they took is not.
+func TestTheSpeedOfARunThatWasResumed(t *testing.T) {
+	g := trajectory.Group{Trajectories: []*trajectory.Trajectory{sampledTokens(t, 0, 1000)}}
+	b := &schedule.Batch{All: []trajectory.Group{g}, Trained: []trajectory.Group{g}, Cut: [][]bool{{false}}}
+	var sum Totals
+	for _, f := range []Facts{
+		{Waited: 10 * time.Second, Whole: 11 * time.Second},
+		{Waited: 5 * time.Second, Whole: 6 * time.Second, Earlier: 500}, // half of it was recorded
+		{Waited: 10 * time.Millisecond, Whole: time.Second, Earlier: 1000},
+		{Earlier: 1000}, // no time at all
+	} {
+		sum.Add(Describe(b, []float64{1}, trainer.Metrics{}, f), 1)
+	}
+	require.Equal(t, 1500.0, sum.SampledTokens)
+	require.InDelta(t, 100, sum.Summary(4, false).TokensPerSecond["sample"], 0.1)
+}
+
 // The loss of supervised fine-tuning is the mean over the learned tokens of all conversations.
 func TestAStepOfSupervisedFineTuningInNumbers(t *testing.T) {
 	m := trainer.Metrics{Loss: 1, GradNorm: 2, LearningRate: 3, Entropy: 4, PackedTokens: 5, UnpackedTokens: 60, Samples: []trainer.SampleUpdate{

@@ -20,7 +20,7 @@ type Summary struct {
 	Loss            map[string]float64 `json:"loss,omitempty" unit:"nats" doc:"supervised fine-tuning: first_step, last_step, first, last and window as of the reward; eval_before, eval_after: of held-out conversations"`
 	Eval            map[string]float64 `json:"eval" doc:"before, after: mean reward; tool_off: share of right answers without tools; reverse_kl_NAME: distillation, of each evaluation"`
 	Time            map[string]float64 `json:"time" unit:"seconds" doc:"sample, train, evaluate, rest: where the run's time went; in mode async sampling goes on beside training, and rest is left out"`
-	TokensPerSecond map[string]float64 `json:"tokens_per_second" unit:"tokens per second" doc:"sample, train: of all steps"`
+	TokensPerSecond map[string]float64 `json:"tokens_per_second" unit:"tokens per second" doc:"sample, train: of all steps; sample without tokens that an earlier process of the run recorded"`
 	Trajectories    map[string]int     `json:"trajectories" unit:"trajectories" doc:"finished, failed"`
 	MismatchMax     float64            `json:"mismatch_max" unit:"nats" doc:"largest update/mismatch_max of a step"`
 	Skipped         int                `json:"skipped,omitempty" unit:"steps" doc:"steps whose update was passed over (trainer.on_nonfinite)"`

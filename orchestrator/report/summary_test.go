@@ -21,7 +21,7 @@ func TestTheSummaryOfARun(t *testing.T) {
 		sum.Add(Step{
 			Rollouts: &Rollouts{
 				Reward: Reward{Mean: reward}, Trajectories: Trajectories{Failed: 1, Errors: map[string]int{"engine": 1}}, Turns: &Turns{TokensSampled: 100},
-				Sampling: Sampling{Seconds: 2}, Policy: Policy{MismatchMax: float64(i) / 1e5},
+				Sampling: Sampling{Seconds: 2, TokensPerSecond: 50}, Policy: Policy{MismatchMax: float64(i) / 1e5},
 			},
 			Tokens: Tokens{Unpacked: 300}, Seconds: Seconds{Train: 3},
 		}, 4)

@@ -1,5 +1,7 @@
 package report
 
+import "math"
+
 // Totals are what a run adds up from its steps; a checkpoint holds them, and a summary is made of them.
 type Totals struct {
 	Seconds       float64        `json:"seconds"` // spent before this process
@@ -7,7 +9,7 @@ type Totals struct {
 	Evaluations   Evaluations    `json:"evaluations"`
 	Finished      int            `json:"finished"`
 	Failed        int            `json:"failed"`
-	SampledTokens float64        `json:"sampled_tokens"`
+	SampledTokens float64        `json:"sampled_tokens"` // in the seconds of SampleSeconds
 	SampleSeconds float64        `json:"sample_seconds"`
 	TrainTokens   float64        `json:"train_tokens"`
 	TrainSeconds  float64        `json:"train_seconds"`
@@ -29,8 +31,8 @@ func (t *Totals) Add(s Step, finished int) {
 	t.Rewards = append(t.Rewards, r.Reward.Mean)
 	t.Failed += r.Trajectories.Failed
 	t.addErrors(r.Trajectories.Errors)
-	if r.Turns != nil {
-		t.SampledTokens += float64(r.Turns.TokensSampled)
+	if r.Sampling.Seconds > 0 { // the rate leaves out what an earlier process recorded, whose time is not in the seconds
+		t.SampledTokens += math.Round(r.Sampling.TokensPerSecond * r.Sampling.Seconds)
 	}
 	t.SampleSeconds += r.Sampling.Seconds
 	t.MismatchMax = max(t.MismatchMax, r.Policy.MismatchMax)
