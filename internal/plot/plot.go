@@ -57,12 +57,12 @@ func share(v, low, high float64) float64 {
 	return min(1, max(0, (v/2-low/2)/span))
 }
 
-// Number is v in few characters: four digits that matter.
+// Number is v in few characters: three to five of its digits.
 func Number(v float64) string {
 	switch a := math.Abs(v); {
 	case v == 0:
 		return "0"
-	case a >= 1e5 || a < 1e-3:
+	case a >= 1e5 || a < 0.1:
 		return strconv.FormatFloat(v, 'g', 3, 64)
 	case v == math.Trunc(v):
 		return strconv.FormatFloat(v, 'f', 0, 64)

@@ -34,6 +34,15 @@ func TestSpark(t *testing.T) {
 	require.Equal(t, "▁█", Spark([]float64{-math.MaxFloat64, math.MaxFloat64}, 5, false))
 }
 
+func TestNumber(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 1: "1", -12: "-12", 12345: "12345", 123456: "1.23e+05", 123.45: "123.5", 12.3456: "12.346", 1.23456: "1.235", 0.5: "0.500", 0.123456: "0.123",
+		0.0994: "0.0994", 0.0124: "0.0124", -0.0094: "-0.0094", 0.0015: "0.0015", 0.00149: "0.00149", 0.001: "0.001", 0.000123: "0.000123", 1.23456e-7: "1.23e-07",
+	} {
+		require.Equal(t, want, Number(v))
+	}
+}
+
 func TestBar(t *testing.T) {
 	require.Equal(t, "#####.....", Bar(5, 10, 10))
 	require.Equal(t, "....", Bar(0, 0, 4))
