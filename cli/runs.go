@@ -370,6 +370,16 @@ func (c runsCommands) plot(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	for _, flag := range []string{"metric", "png", "svg", "json"} {
+		if x.Bool("list") && x.IsSet(flag) {
+			return usagef("--list shows names of metrics alone, without --%s; give one of the two", flag)
+		}
+	}
+	for _, flag := range []string{"png", "svg"} {
+		if x.Bool("json") && x.IsSet(flag) {
+			return usagef("--json and --%s are two ways to show curves; give one of the two", flag)
+		}
+	}
 	names, all := []string{}, []overview.Metrics{}
 	for _, path := range paths {
 		name, m, err := overview.ReadCurves(path)

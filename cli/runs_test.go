@@ -203,6 +203,20 @@ func TestRunsAreDrawn(t *testing.T) {
 	require.JSONEq(t, `{"reward/mean":{"going":{"steps":[1,2,3],"values":[0.1,0.2,0.4]}}}`, out)
 	_, _, err = command(t, "plot", going, "--svg", filepath.Join(root, "nowhere", "a.svg"))
 	require.Error(t, err)
+	for args, want := range map[string]string{
+		"--json --png FILE":  "--json and --png are two ways to show curves; give one of the two",
+		"--json --svg FILE":  "--json and --svg are two ways to show curves; give one of the two",
+		"--list --json":      "--list shows names of metrics alone, without --json; give one of the two",
+		"--list --svg FILE":  "--list shows names of metrics alone, without --svg; give one of the two",
+		"--list --metric ab": "--list shows names of metrics alone, without --metric; give one of the two",
+	} {
+		file := filepath.Join(root, "unwanted")
+		_, _, err = command(t, append([]string{"plot", going}, strings.Fields(strings.ReplaceAll(args, "FILE", file))...)...)
+		var usage *UsageError
+		require.ErrorAs(t, err, &usage, args)
+		require.EqualError(t, err, want)
+		require.NoFileExists(t, file)
+	}
 }
 
 // A table leaves columns out where the terminal is narrow; no line of it is wider.
