@@ -23,6 +23,19 @@ func (c inspectCommands) tree(x *cli.Context) error {
 	if err := checkStore(x.String("run")); err != nil {
 		return err
 	}
+	if x.Int("limit") < 0 {
+		return usagef("--limit is %d; it is 0 (all) or more", x.Int("limit"))
+	}
+	each := func(q store.Selection, f func(r store.Record, _ func([]int32) string) error) error {
+		return orchestrator.EachStored(x.Context, x.String("run"), overview.Filter{Selection: q}, c.registries.Agents, f)
+	}
+	wanted := ""
+	if id := x.String("id"); id != "" {
+		if err := each(store.Selection{ID: id}, func(store.Record, func([]int32) string) error { return nil }); err != nil {
+			return err // there is none
+		}
+		wanted = groupOf(id)
+	}
 	var group []store.Record
 	drawn, most := 0, x.Int("limit")
 	flush := func() error {
@@ -37,11 +50,7 @@ func (c inspectCommands) tree(x *cli.Context) error {
 		_, err := io.WriteString(c.out, text)
 		return err
 	}
-	wanted := ""
-	if id := x.String("id"); id != "" {
-		wanted = groupOf(id)
-	}
-	err := orchestrator.EachStored(x.Context, x.String("run"), overview.Filter{}, c.registries.Agents, func(r store.Record, _ func([]int32) string) error {
+	err := each(store.Selection{}, func(r store.Record, _ func([]int32) string) error {
 		name := groupOf(r.Trajectory.ID)
 		if wanted != "" && name != wanted {
 			return nil

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"fmt"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/orchestrator/overview/overviewtest"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -37,4 +40,21 @@ func TestTreesAreDrawn(t *testing.T) {
 	require.Empty(t, drawGroup([]store.Record{leaf(0, "", 0, "a"), leaf(1, "", 0, "b")}))
 	require.Equal(t, "train-2-5", groupOf("train-2-5-0.1.2"))
 	require.Empty(t, groupOf("x"))
+}
+
+func TestTreesThatThereAreNot(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "r")
+	overviewtest.Run{Train: []overviewtest.Sampled{{Reward: 1}}}.Write(t, dir)
+	out, _, err := command(t, "inspect", "tree", "--run", dir, "--id", "train-0-0-0")
+	require.NoError(t, err)
+	require.Equal(t, "none of these trajectories branches; a job's rollout.tree makes them branch\n", out)
+	for _, id := range []string{"train-9-0-0", "nonsense"} {
+		out, _, err = command(t, "inspect", "tree", "--run", dir, "--id", id)
+		require.EqualError(t, err, fmt.Sprintf("store: there is no trajectory %q", id))
+		require.Empty(t, out)
+	}
+	_, _, err = command(t, "inspect", "tree", "--run", dir, "--limit", "-3")
+	var usage *UsageError
+	require.ErrorAs(t, err, &usage)
+	require.EqualError(t, err, "--limit is -3; it is 0 (all) or more")
 }
