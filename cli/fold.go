@@ -54,22 +54,22 @@ func fold(line string, width int) string {
 			continue
 		}
 		var out strings.Builder
-		rest := []rune(strings.TrimSuffix(line, "\n"))
-		for room := width; len(rest) > room; room = width - kind.indent {
-			at := lastBlank(rest[:room+1])
-			if at <= 0 || strings.TrimSpace(string(rest[:at])) == "" {
+		rest := strings.TrimSuffix(line, "\n")
+		for room := width; terminal.ColumnsOf(rest) > room; room = width - kind.indent {
+			at := lastBlank(rest[:len(terminal.Cut(rest, room))+1])
+			if at <= 0 || strings.TrimSpace(rest[:at]) == "" {
 				break
 			}
-			out.WriteString(strings.TrimRight(string(rest[:at]), " ") + "\n" + strings.Repeat(" ", kind.indent))
-			rest = []rune(strings.TrimLeft(string(rest[at:]), " "))
+			out.WriteString(strings.TrimRight(rest[:at], " ") + "\n" + strings.Repeat(" ", kind.indent))
+			rest = strings.TrimLeft(rest[at:], " ")
 		}
-		return out.String() + string(rest) + line[len(strings.TrimSuffix(line, "\n")):]
+		return out.String() + rest + line[len(strings.TrimSuffix(line, "\n")):]
 	}
 	return line
 }
 
 // lastBlank is where to break: between two columns, which two blanks part, where one begins in the second half, else between two words.
-func lastBlank(text []rune) int {
+func lastBlank(text string) int {
 	for i := len(text) - 1; i > len(text)/2; i-- {
 		if text[i] == ' ' && text[i-1] == ' ' {
 			return i - 1

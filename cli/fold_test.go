@@ -17,6 +17,7 @@ func TestFold(t *testing.T) {
 	require.Equal(t, "note: words that\n      go on, and\n      on\n", fold("note: words that go on, and on\n", 17))
 	long := "note: " + strings.Repeat("x", 100) + "\n"
 	require.Equal(t, long, strings.ReplaceAll(fold(long, 80), "\n      ", " ")) // what has no blank stays whole
+	require.Equal(t, "note: 日本 日本\n      日本\n", fold("note: 日本 日本 日本\n", 15), "a character of two columns")
 	for width := range 130 {
 		require.Equal(t, strings.Fields(step), strings.Fields(fold(step, width)), width)
 	}

@@ -36,7 +36,7 @@ func fitted(text string, width int) string {
 			first = line[:len(line)-len(strings.TrimLeft(line, " "))]
 			indent = len(first)
 		}
-		if len([]rune(line)) <= width || indent > width-24 {
+		if terminal.ColumnsOf(line) <= width || indent > width-24 {
 			out = append(out, line)
 			continue
 		}

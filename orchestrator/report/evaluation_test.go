@@ -102,6 +102,8 @@ func TestTheScoresOfAnEvaluation(t *testing.T) {
 		"             all         3   0.417   0.0%   0.500   0.500       1",
 	}, e.Lines())
 
+	require.Equal(t, []string{"数学   1", "web   20"}, aligned([][]string{{"数学", "1"}, {"web", "20"}}), "a character of two columns")
+
 	e = Evaluation{Name: "x"}
 	e.Score(groups[:1], Scoring{By: "source"})
 	require.Empty(t, e.By, "one value is no table")

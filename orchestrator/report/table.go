@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -81,14 +81,14 @@ func aligned(rows [][]string) []string {
 	width := make([]int, len(rows[0]))
 	for _, r := range rows {
 		for i, cell := range r {
-			width[i] = max(width[i], utf8.RuneCountInString(cell))
+			width[i] = max(width[i], terminal.ColumnsOf(cell))
 		}
 	}
 	var out []string
 	for _, r := range rows {
 		var b strings.Builder
 		for i, cell := range r {
-			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
+			pad := strings.Repeat(" ", width[i]-terminal.ColumnsOf(cell))
 			switch i {
 			case 0:
 				b.WriteString(cell + pad)
