@@ -249,7 +249,7 @@ func TestReadersOfParquet(t *testing.T) {
 	}
 	type row struct {
 		ID, Phase, Error string
-		Reward           float64
+		Reward           *float64
 		Messages         []struct {
 			Role, Content string
 			Calls         []struct {
@@ -271,7 +271,7 @@ func TestReadersOfParquet(t *testing.T) {
 	one := got[1]
 	require.Equal(t, "train-0-0-0", one.ID)
 	require.Equal(t, "train", one.Phase)
-	require.Equal(t, 0.75, one.Reward)
+	require.Equal(t, 0.75, *one.Reward)
 	require.Equal(t, []sample{{
 		[]int32{1, 2, 3, 4, 5, 4, 5}, []bool{false, false, false, true, true, true, true}, []float32{0, 0, 0, -0.5, -1, -0.5, -1}, []float32{},
 	}}, one.Samples)
@@ -284,11 +284,12 @@ func TestReadersOfParquet(t *testing.T) {
 	require.Contains(t, calls[0].Arguments, "9007199254740993")
 	require.Equal(t, strings.Repeat("long é ", 200_000), calls[1].Result)
 	require.Contains(t, got[2].Error, "the world is gone")
+	require.Nil(t, got[2].Reward)
 
 	got = nil
 	readBack(t, "parquet", exportOf(t, older(t), "parquet"), &got)
 	require.Len(t, got, 2)
-	require.Equal(t, 0.75, got[0].Reward)
+	require.Equal(t, 0.75, *got[0].Reward)
 	for _, reader := range []string{"parquet", "duckdb"} { // datasets refuses a table without a row
 		got = nil
 		readBack(t, reader, exportOf(t, empty(t), "parquet"), &got)

@@ -104,16 +104,20 @@ func atifOf(record store.Record, r Run) atifDocument {
 	d := atifDocument{
 		Version: atifVersion, Session: r.Name, ID: t.ID, Agent: atifAgent{Name: "agentfly", Version: "1", Model: r.Model}, Final: &atifFinal{},
 		Extra: map[string]any{
-			"phase": record.Phase, "step": t.Step, "group": t.Group, "index": t.Index, "task": t.TaskID, "stop_reason": t.StopReason, "reward": number(t.Return()),
+			"phase": record.Phase, "step": t.Step, "group": t.Group, "index": t.Index, "task": t.TaskID, "stop_reason": t.StopReason,
 			"seconds": number(t.Seconds),
 		},
 	}
-	if len(t.RewardParts) > 0 {
-		parts := map[string]any{}
-		for name, v := range t.RewardParts {
-			parts[name] = number(v)
+	paid, parts, ok := rewards(t)
+	if ok {
+		d.Extra["reward"] = number(paid)
+	}
+	if len(parts) > 0 {
+		numbers := map[string]any{}
+		for name, v := range parts {
+			numbers[name] = number(v)
 		}
-		d.Extra["reward_parts"] = parts
+		d.Extra["reward_parts"] = numbers
 	}
 	if !t.Started.IsZero() {
 		d.Extra["started"] = t.Started.UTC().Format(time.RFC3339Nano)

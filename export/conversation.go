@@ -29,6 +29,14 @@ type call struct {
 	Seconds   float64
 }
 
+// rewards are what a trajectory was paid, and the parts by name; ok is false of one that failed: it has no reward.
+func rewards(t *trajectory.Trajectory) (paid float64, parts map[string]float64, ok bool) {
+	if t.Err != "" {
+		return 0, nil, false
+	}
+	return t.Return(), t.RewardParts, true
+}
+
 // conversation is a trajectory in messages: its task, what the policy said, and what tools and environments answered, which stands with the calls. What
 // the policy said is its text as it was sampled, with the calls and thoughts as the model writes them. The task is its prompt, or what an agent of another
 // program made of it.

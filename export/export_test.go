@@ -173,6 +173,40 @@ func TestInspectReadsEveryRole(t *testing.T) {
 	require.Equal(t, 1, log.Results.Completed)
 }
 
+// A failed trajectory has no reward in any format, whatever its turns were paid before.
+func TestAFailedTrajectoryHasNoReward(t *testing.T) {
+	paid := 0.25
+	failed := &trajectory.Trajectory{ID: "a", Reward: 0.5, RewardParts: map[string]float64{"right": 0.5}, Turns: []trajectory.Turn{{Completion: "4", Reward: &paid}}}
+	failed.Fail(trajectory.OriginReward, "the judge is gone")
+	record := store.Record{Phase: "train", Trajectory: failed}
+	r := sample()
+	r.Trajectories = func(_ context.Context, f func(store.Record) error) error { return f(record) }
+
+	s := sampleOf(record, "m")
+	require.Empty(t, s.Scores)
+	require.NotContains(t, s.Metadata, "reward")
+	d := atifOf(record, r)
+	require.NotContains(t, d.Extra, "reward")
+	require.NotContains(t, d.Extra, "reward_parts")
+	values := valuesOf(traceOf(record, r, false)[0])
+	require.NotContains(t, values, "agentfly.reward")
+	require.NotContains(t, values, "agentfly.reward.right")
+	row, err := parquetOf(record)
+	require.NoError(t, err)
+	require.Nil(t, row.Reward)
+	require.Empty(t, row.RewardParts)
+
+	path := filepath.Join(t.TempDir(), "calc.db")
+	require.NoError(t, buildTrackio(t.Context(), path, r))
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	defer db.Close()
+	var metadata string
+	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT metadata FROM traces").Scan(&metadata))
+	require.NotContains(t, metadata, `"reward"`)
+	require.Contains(t, metadata, "the judge is gone")
+}
+
 // The first call of an agent of another program holds the whole conversation: the task's prompt, which the agent put as it likes, does not stand
 // before it a second time.
 func TestAConversationHasItsPromptOnce(t *testing.T) {

@@ -141,7 +141,7 @@ func sampleOf(record store.Record, model string) inspectSample {
 		ID: t.ID, Epoch: 1, Seconds: t.Seconds, Messages: []inspectMessage{}, Scores: map[string]inspectScore{},
 		Output: inspectOutput{Model: model, Choices: []inspectChoice{}, Usage: map[string]int{}},
 		Metadata: map[string]any{
-			"phase": record.Phase, "step": t.Step, "group": t.Group, "index": t.Index, "task": t.TaskID, "stop_reason": t.StopReason, "reward": number(t.Return()),
+			"phase": record.Phase, "step": t.Step, "group": t.Group, "index": t.Index, "task": t.TaskID, "stop_reason": t.StopReason,
 		},
 	}
 	answer, _ := t.FinalAnswer()
@@ -153,9 +153,10 @@ func sampleOf(record store.Record, model string) inspectSample {
 			s.Scores[name] = inspectScore{v, answer}
 		}
 	}
-	if t.Err == "" {
-		score("reward", t.Return())
-		for name, v := range t.RewardParts {
+	if paid, parts, ok := rewards(t); ok {
+		s.Metadata["reward"] = number(paid)
+		score("reward", paid)
+		for name, v := range parts {
 			score("reward/"+name, v)
 		}
 	} else {

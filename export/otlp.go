@@ -282,9 +282,13 @@ func traceOf(record store.Record, r Run, content bool) []*tracev1.Span {
 	values := map[string]any{
 		"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": r.Name, "gen_ai.provider.name": "agentfly", "gen_ai.conversation.id": t.ID,
 		"gen_ai.request.model": r.Model, "agentfly.phase": record.Phase, "agentfly.step": t.Step, "agentfly.group": t.Group, "agentfly.index": t.Index, "agentfly.task": t.TaskID,
-		"agentfly.reward": t.Return(), "agentfly.stop_reason": string(t.StopReason), "agentfly.branch": string(t.Branch),
+		"agentfly.stop_reason": string(t.StopReason), "agentfly.branch": string(t.Branch),
 	}
-	for name, v := range t.RewardParts {
+	paid, parts, ok := rewards(t)
+	if ok {
+		values["agentfly.reward"] = paid
+	}
+	for name, v := range parts {
 		values["agentfly.reward."+name] = v
 	}
 	if content {

@@ -28,7 +28,7 @@ type parquetRow struct {
 	Index       int64            `parquet:"index"`
 	Task        string           `parquet:"task"`
 	Fields      string           `parquet:"task_fields"` // JSON
-	Reward      float64          `parquet:"reward"`      // of the trajectory and its turns
+	Reward      *float64         `parquet:"reward"`      // of the trajectory and its turns; null: it failed
 	RewardParts []parquetPart    `parquet:"reward_parts,list"`
 	Stop        string           `parquet:"stop_reason,dict"`
 	Error       string           `parquet:"error"`
@@ -88,10 +88,14 @@ func parquetOf(record store.Record) (parquetRow, error) {
 	}
 	row := parquetRow{
 		ID: text(t.ID), Phase: text(record.Phase), Step: int64(t.Step), Group: int64(t.Group), Index: int64(t.Index), Task: text(t.TaskID), Fields: string(fields),
-		Reward: t.Return(), Stop: text(string(t.StopReason)), Error: text(t.Err), Seconds: t.Seconds,
+		Stop: text(string(t.StopReason)), Error: text(t.Err), Seconds: t.Seconds,
 	}
-	for _, name := range slices.Sorted(maps.Keys(t.RewardParts)) {
-		row.RewardParts = append(row.RewardParts, parquetPart{text(name), t.RewardParts[name]})
+	paid, parts, ok := rewards(t)
+	if ok {
+		row.Reward = &paid
+	}
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		row.RewardParts = append(row.RewardParts, parquetPart{text(name), parts[name]})
 	}
 	for _, l := range conversation(record) {
 		m := parquetMessage{Role: text(l.Role), Content: text(l.Text)}

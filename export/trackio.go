@@ -92,8 +92,10 @@ func buildTrackio(ctx context.Context, path string, r Run) (err error) {
 	if err := r.Trajectories(ctx, func(record store.Record) error {
 		t := record.Trajectory
 		messages, spans := trackioTrace(record)
-		metadata := map[string]any{"id": t.ID, "phase": record.Phase, "task": t.TaskID, "step": t.Step, "reward": number(t.Return()), "stop_reason": t.StopReason}
-		if t.Err != "" {
+		metadata := map[string]any{"id": t.ID, "phase": record.Phase, "task": t.TaskID, "step": t.Step, "stop_reason": t.StopReason}
+		if paid, _, ok := rewards(t); ok {
+			metadata["reward"] = number(paid)
+		} else {
 			metadata["error"] = t.Err
 		}
 		var text strings.Builder

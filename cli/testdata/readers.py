@@ -114,7 +114,7 @@ def parquet(path):
     rows = pyarrow.parquet.read_table(path).to_pylist()
     frame = pandas.read_parquet(path)
     assert list(frame["id"]) == [r["id"] for r in rows]
-    assert list(frame["reward"]) == [r["reward"] for r in rows]
+    assert [None if math.isnan(v) else v for v in frame["reward"]] == [r["reward"] for r in rows]
     return rows
 
 
