@@ -35,8 +35,13 @@ type Run struct {
 	Trajectories func(ctx context.Context, f func(store.Record) error) error
 }
 
-// Sent are values by the server's name of the metric and by step.
-type Sent map[string]map[int]float64
+// Sent are the newest values by the server's name of the metric and by step.
+type Sent map[string]map[int]sentValue
+
+type sentValue struct {
+	value     float64
+	timestamp int64 // milliseconds
+}
 
 // Format writes a run for another program. One of Write, Build and Send is set.
 type Format struct {

@@ -105,6 +105,7 @@ func sendMLflow(ctx context.Context, to string, r Run) (sent int, err error) {
 		return 0, err
 	}
 	var batch []mlflowMetric
+	newest := Sent{}
 	for _, key := range slices.Sorted(maps.Keys(names)) {
 		there, known := r.Sent[key]
 		switch _, held := last[key]; {
@@ -115,11 +116,20 @@ func sendMLflow(ctx context.Context, to string, r Run) (sent int, err error) {
 				return sent, err
 			}
 		}
+		newest[key] = map[int]sentValue{}
 		curve := r.Metrics[names[key]]
 		for i, step := range curve.Steps {
-			if v, ok := there[step]; !ok || v != curve.Values[i] {
-				batch = append(batch, mlflowMetric{key, curve.Values[i], r.at(step).UnixMilli(), step})
+			was, ok := there[step]
+			if ok && was.value == curve.Values[i] {
+				newest[key][step] = was
+				continue
 			}
+			at := r.at(step).UnixMilli()
+			if ok { // MLflow shows the newest; a step that was trained anew may have ended earlier than before
+				at = max(at, was.timestamp+1)
+			}
+			newest[key][step] = sentValue{curve.Values[i], at}
+			batch = append(batch, mlflowMetric{key, curve.Values[i], at, step})
 		}
 	}
 	for part := range slices.Chunk(batch, mlflowBatch) {
@@ -128,14 +138,8 @@ func sendMLflow(ctx context.Context, to string, r Run) (sent int, err error) {
 		}
 		sent += len(part)
 	}
-	for key, name := range names { // a call that failed leaves Sent as it was, which is what the server has at least
-		if r.Sent != nil {
-			curve := r.Metrics[name]
-			r.Sent[key] = make(map[int]float64, len(curve.Steps))
-			for i, step := range curve.Steps {
-				r.Sent[key][step] = curve.Values[i]
-			}
-		}
+	if r.Sent != nil { // a call that failed leaves Sent as it was, which is what the server has at least
+		maps.Copy(r.Sent, newest)
 	}
 	status := map[string]string{"running": "RUNNING", "failed": "FAILED", "interrupted": "KILLED"}[string(r.State)]
 	if status == "" {
@@ -211,9 +215,9 @@ func (s mlflowServer) run(ctx context.Context, r Run) (id string, has map[string
 	return made.Run.Info.ID, nil, nil
 }
 
-// history is the newest value of each step that the server has.
-func (s mlflowServer) history(ctx context.Context, run, key string) (map[int]float64, error) {
-	out, at := map[int]float64{}, map[int]int64{}
+// history is the newest value of each step that the server has: the one that it shows, which of several of one time is the largest.
+func (s mlflowServer) history(ctx context.Context, run, key string) (map[int]sentValue, error) {
+	out := map[int]sentValue{}
 	query := url.Values{"run_id": {run}, "metric_key": {key}, "max_results": {"25000"}}
 	for {
 		var page struct {
@@ -224,8 +228,8 @@ func (s mlflowServer) history(ctx context.Context, run, key string) (map[int]flo
 			return nil, err
 		}
 		for _, m := range page.Metrics {
-			if was, ok := at[m.Step]; !ok || m.Timestamp >= was {
-				out[m.Step], at[m.Step] = m.Value, m.Timestamp
+			if was, ok := out[m.Step]; !ok || m.Timestamp > was.timestamp || m.Timestamp == was.timestamp && m.Value > was.value {
+				out[m.Step] = sentValue{m.Value, m.Timestamp}
 			}
 		}
 		if page.Next == "" {

@@ -238,7 +238,7 @@ func (d *delivery) send(ctx context.Context, traces []trace) error {
 	d.sent += len(spans)
 	if d.run.Sent != nil {
 		for _, t := range traces {
-			d.run.Sent[t.id] = map[int]float64{}
+			d.run.Sent[t.id] = map[int]sentValue{}
 		}
 	}
 	return nil
