@@ -315,7 +315,15 @@ func TestExportReplacesADatabase(t *testing.T) {
 
 // A run that went on later, which writes job.yaml anew, is exported as the run that it was.
 func TestExportAgainIsTheSameRun(t *testing.T) {
-	dir, out := hostile(t), t.TempDir()
+	tuned := filepath.Join(t.TempDir(), "tuned") // its conversations have no time
+	overviewtest.Run{Job: overviewtest.SFTJob("tuned", 1), Planned: 2, Steps: []map[string]float64{{"sft/loss": 2, "seconds/elapsed": 1}}}.Write(t, tuned)
+	for _, dir := range []string{hostile(t), tuned} {
+		exportsAsTheSameRun(t, dir)
+	}
+}
+
+func exportsAsTheSameRun(t *testing.T, dir string) {
+	out := t.TempDir()
 	files := func() (names []string) {
 		for _, format := range []string{"tensorboard", "wandb", "inspect"} {
 			_, _, err := command(t, "export", "--out", out, dir, format)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -186,6 +187,29 @@ func TestEvaluationsOfStepsThatAreTrainedAnewAreForgotten(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 3, strings.Count(string(data), "\n"), string(data))
 	})
+}
+
+// When a run began is stored once. Of a run that an older program began it is not known.
+func TestWhenARunBegan(t *testing.T) {
+	for _, older := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r, _ := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 6)
+			defer r.objective.Stop()
+			want := time.Now()
+			if older {
+				want = time.Time{}
+				require.NoError(t, r.folder.DB.AddStep(t.Context(), 0, map[string]float64{"sft/loss": 1}, nil))
+				r.state.Step = 1
+			}
+			for range 2 {
+				require.NoError(t, r.recover(t.Context()))
+				began, err := r.folder.DB.Reader.Began(t.Context())
+				require.NoError(t, err)
+				require.True(t, want.Equal(began), began)
+				time.Sleep(time.Hour)
+			}
+		})
+	}
 }
 
 func namesOf(all report.Evaluations) (names []string) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
@@ -241,6 +242,11 @@ func (r *run) recover(ctx context.Context) error {
 	}
 	if r.recovered, err = recovery.Read(log, r.folder, &r.state, r.dealer, s.Sampler.Tools.KeepsState()); err != nil {
 		return err
+	}
+	if !r.recovered.Any(&r.state) {
+		if err := db.Begin(ctx, time.Now()); err != nil {
+			return err
+		}
 	}
 	older, note, err := recovery.TakeRules(ctx, db, r.recovered.Any(&r.state))
 	if err != nil {

@@ -269,8 +269,16 @@ func (r *Reader) Progress(ctx context.Context) (steps int, last map[string]float
 	return steps, last, err
 }
 
-// Began is when the first trajectory that is stored was begun: a time that a resumed run keeps. The zero time: there is none.
+// Began is when the run began, as Begin stored it: a time that a resumed run keeps. Of a run that an older program began, which stored none, it is
+// when the first trajectory was begun. The zero time: it is not known.
 func (r *Reader) Began(ctx context.Context) (began time.Time, err error) {
+	fact, err := r.Fact(beganFact)
+	if err != nil {
+		return began, err
+	}
+	if fact != "" {
+		return time.Parse(time.RFC3339Nano, fact)
+	}
 	err = r.file.each(ctx, "SELECT rowid, json FROM trajectories ORDER BY rowid LIMIT 1", func(_ int, body []byte) error {
 		first := struct{ Started time.Time }{}
 		if json.Unmarshal(body, &first) == nil { // a damaged row is told of where it is read

@@ -17,6 +17,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/trajectory"
@@ -290,6 +291,18 @@ func (s *Store) AddEvaluation(ctx context.Context, name string, step int, result
 	return s.add(ctx, "evaluation "+name, func(w *writer) error {
 		return w.exec("INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?)", name, int64(step), string(body))
 	})
+}
+
+// beganFact is when the run began.
+const beganFact = "began"
+
+// Begin stores that a run begins at a time, unless that was stored before.
+func (s *Store) Begin(ctx context.Context, at time.Time) error {
+	began, err := s.Reader.Fact(beganFact)
+	if err != nil || began != "" {
+		return err
+	}
+	return s.SetFact(ctx, beganFact, at.UTC().Format(time.RFC3339Nano))
 }
 
 // SetFact stores what is true of the whole run, such as where its job file is.

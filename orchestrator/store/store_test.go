@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -124,4 +125,25 @@ func TestWhatWasTakenBackStaysSo(t *testing.T) {
 	require.Len(t, got.Turns, 1)
 	require.Zero(t, got.Return())
 	require.Nil(t, got.Turns[0].Reward)
+}
+
+// When a run began is what was stored first. Of a run that an older program began its first trajectory tells.
+func TestWhenARunBegan(t *testing.T) {
+	db := open(t, filepath.Join(t.TempDir(), store.File))
+	defer db.Close()
+	first, later := time.Date(2026, time.March, 4, 5, 6, 7, 0, time.UTC), time.Date(2026, time.March, 5, 0, 0, 0, 0, time.UTC)
+	began := func() time.Time {
+		at, err := db.Reader.Began(t.Context())
+		require.NoError(t, err)
+		return at
+	}
+	require.Zero(t, began())
+	for i, at := range []time.Time{first, later} {
+		require.NoError(t, db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: "k"}, &trajectory.Trajectory{ID: store.ID(store.Train, 0, 0, i), TaskID: "k", Started: at}))
+	}
+	require.Equal(t, first, began())
+	require.NoError(t, db.Begin(t.Context(), later))
+	require.Equal(t, later, began())
+	require.NoError(t, db.Begin(t.Context(), first))
+	require.Equal(t, later, began())
 }

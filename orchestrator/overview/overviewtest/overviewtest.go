@@ -18,7 +18,7 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// started is when the trajectories of a made run began.
+// started is when a made run began, and its trajectories.
 var started = time.Date(2026, time.March, 4, 5, 6, 7, 0, time.UTC)
 
 // Run is what a run folder is to hold.
@@ -65,6 +65,7 @@ func (r Run) Write(t testing.TB, dir string) {
 	ctx := context.Background()
 	f := runfolder.New(dir, false)
 	require.NoError(t, f.Open(&job.Job{Trainer: job.Trainer{Steps: r.Planned}}, func(string) {}))
+	require.NoError(t, f.DB.Begin(ctx, started))
 	for i, m := range r.Steps {
 		require.NoError(t, f.DB.AddStep(ctx, i, m, nil))
 	}
