@@ -66,6 +66,19 @@ func (j *Job) Resolve(path string) string {
 	return own
 }
 
+// Program is the first word of a command: a name on PATH stays one, a path is resolved as Resolve does. It is whole then, because ./NAME beside the
+// job file would become a name on PATH.
+func (j *Job) Program(name string) string {
+	if !strings.ContainsRune(name, filepath.Separator) {
+		return name
+	}
+	path := j.Resolve(name)
+	if whole, err := filepath.Abs(path); err == nil { // else the working folder is gone
+		return whole
+	}
+	return path
+}
+
 // FoundElsewhere is the note that a relative path is that of a file in the working folder, because the folder of the job file has none; "": it
 // is not.
 func (j *Job) FoundElsewhere(path string) string {

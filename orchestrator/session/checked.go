@@ -162,10 +162,15 @@ func checkServe(j *job.Job) error {
 	if j.Engine.Kind != "vllm" || j.Engine.Serve == nil {
 		return nil
 	}
-	if _, err := exec.LookPath(j.Engine.Serve.Command); err != nil {
-		return j.Fail("engine.serve.command", "the program %q is not on PATH; install vLLM (pip install vllm), or name its command with a path", j.Engine.Serve.Command)
+	command := j.Engine.Serve.Command
+	program := j.Program(command)
+	if _, err := exec.LookPath(program); err == nil {
+		return nil
 	}
-	return nil
+	if filepath.IsAbs(program) {
+		return j.Fail("engine.serve.command", "the program %q is not there, or may not be run; it is looked for at %s", command, program)
+	}
+	return j.Fail("engine.serve.command", "the program %q is not on PATH; install vLLM (pip install vllm), or name its command with a path", command)
 }
 
 // checkRoom refuses limits that the model or the engine's cache cuts short. A run takes the lower one, so that what looks like one setting is

@@ -1,11 +1,14 @@
 package session
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/modelfile"
+	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -25,4 +28,29 @@ func TestWhatIsUnknownInConversations(t *testing.T) {
 		UnknownLearned(p, learned("<|user|>1é1<|end|>")))
 	p.SpecialTokens = map[string]string{"unk_token": "<|end|>"}
 	require.Empty(t, UnknownLearned(p, learned("<|user|>1+1<|end|>")))
+}
+
+// vLLM's command is looked for where it is started from: a path is the job's, relative to its folder or to the home folder.
+func TestTheServersCommandIsCheckedWhereItIsStartedFrom(t *testing.T) {
+	folder, home := t.TempDir(), t.TempDir()
+	for _, path := range []string{filepath.Join(folder, "venv", "vllm"), filepath.Join(home, "vllm")} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755))
+	}
+	t.Setenv("HOME", home)
+	t.Chdir(t.TempDir())
+	for command, want := range map[string]string{
+		"venv/vllm": "", "./venv/vllm": "", "~/vllm": "", filepath.Join(home, "vllm"): "", "sh": "",
+		"other/vllm": `the program "other/vllm" is not there, or may not be run; it is looked for at ` + filepath.Join(folder, "other", "vllm"),
+		"vllm-none":  `the program "vllm-none" is not on PATH`,
+	} {
+		text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\ndata: {train: t.jsonl}\nengine: {kind: vllm, serve: {command: " + command + "}}\n"
+		j, err := job.Parse(filepath.Join(folder, "job.yaml"), []byte(text), job.Options{})
+		require.NoError(t, err)
+		if err = checkServe(j); want == "" {
+			require.NoError(t, err, command)
+			continue
+		}
+		require.ErrorContains(t, err, want)
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/modelfile"
@@ -36,11 +35,8 @@ func (s *Sync) serveVLLM(ctx context.Context) (err error) {
 func serveOptions(j *job.Job, trainer string, rank int) vllm.ServeOptions {
 	e := j.Engine
 	o := vllm.ServeOptions{
-		Command: e.Serve.Command, Args: e.Serve.Args, Timeout: job.Seconds(e.Serve.Timeout), Restarts: e.Serve.Restarts, Sleep: e.Sleep > 0,
+		Command: j.Program(e.Serve.Command), Args: e.Serve.Args, Timeout: job.Seconds(e.Serve.Timeout), Restarts: e.Serve.Restarts, Sleep: e.Sleep > 0,
 		Backend: vllm.Way(e.Weights).ServerBackend(), APIKey: e.APIKey,
-	}
-	if strings.ContainsRune(o.Command, filepath.Separator) { // else it is a name on PATH
-		o.Command = j.Resolve(o.Command)
 	}
 	if o.Restarts == 0 {
 		o.Restarts = -1

@@ -1,6 +1,8 @@
 package weights
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,6 +51,22 @@ func TestServeOptionsFollowTheJob(t *testing.T) {
 	}
 	require.Subset(t, vllm.ServeArgs(vllm.ServeOptions{MaxLogprobs: 51}), []string{"--max-logprobs", "51"})
 	require.NotContains(t, vllm.ServeArgs(vllm.ServeOptions{}), "--max-logprobs")
+}
+
+// A path of the server's command is the job's, also one that names a file beside the job: it must not be looked for on PATH.
+func TestTheServersCommandIsAPathOfTheJob(t *testing.T) {
+	folder, home := t.TempDir(), t.TempDir()
+	t.Setenv("HOME", home)
+	t.Chdir(folder)
+	require.NoError(t, os.WriteFile("job.yaml", []byte("version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\ndata: {train: t.jsonl}\nengine: {kind: vllm, serve: {}}\n"), 0o644))
+	for command, want := range map[string]string{
+		"vllm": "vllm", "./vllm": filepath.Join(folder, "vllm"), "venv/bin/vllm": filepath.Join(folder, "venv", "bin", "vllm"),
+		"~/vllm": filepath.Join(home, "vllm"), "/opt/vllm": "/opt/vllm",
+	} {
+		j, err := job.Load("job.yaml", "engine.serve.command="+command)
+		require.NoError(t, err)
+		require.Equal(t, want, serveOptions(j, "cpu", 0).Command, command)
+	}
 }
 
 func TestToleranceFollowsTheTypes(t *testing.T) {
