@@ -78,7 +78,7 @@ func checkAgent(ctx context.Context, j *job.Job) error {
 	if command := j.Agent.Command; len(command) > 0 {
 		name := command[0]
 		if strings.Contains(name, "/") && !filepath.IsAbs(name) {
-			name = filepath.Join(folder, name)
+			name = folder + "/" + name // Join makes ./NAME in the folder "." a name on PATH
 		}
 		if dirs := insidePath(j); j.Agent.Sandbox && !strings.Contains(name, "/") {
 			if !slices.ContainsFunc(filepath.SplitList(dirs), func(dir string) bool {

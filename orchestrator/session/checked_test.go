@@ -54,3 +54,19 @@ func TestTheServersCommandIsCheckedWhereItIsStartedFrom(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// A program beside the job file is found there by ./NAME, from the job's own folder too: it is no name on PATH.
+func TestTheAgentsCommandBesideTheJob(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("agent.sh", []byte("#!/bin/sh\n"), 0o755))
+	for command, found := range map[string]bool{"./agent.sh": true, "./none.sh": false, "agent.sh": false} {
+		text := "version: 1\nname: x\nmodel: {path: m}\nagent: {kind: external, command: [" + command + "]}\nrewards: [final_answer]\ndata: {train: t.jsonl}\n"
+		j, err := job.Parse("job.yaml", []byte(text), job.Options{})
+		require.NoError(t, err)
+		if err = checkAgent(t.Context(), j); found {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, `the program "`+command+`" is not there, or may not be run`)
+	}
+}

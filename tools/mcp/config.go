@@ -100,7 +100,9 @@ func (c config) check() error {
 // find is the program of a command: a path of the job, or a name on PATH. "agentfly" is the program that runs, if that is its name.
 func find(r *resources.Resources, program string) (string, error) {
 	if strings.ContainsRune(program, filepath.Separator) {
-		program = r.Resolve(program)
+		if program = r.Resolve(program); !strings.ContainsRune(program, filepath.Separator) { // ./NAME beside the job file, no name on PATH
+			program = "." + string(filepath.Separator) + program
+		}
 	} else if self, err := os.Executable(); err == nil && program == "agentfly" && filepath.Base(self) == program {
 		return self, nil
 	}

@@ -426,6 +426,17 @@ func TestStartErrors(t *testing.T) {
 	require.NoError(t, shared.Close())
 }
 
+// A server's program beside the job file is found there by ./NAME, from the job's own folder too: it is no name on PATH.
+func TestTheProgramBesideTheJob(t *testing.T) {
+	folder := t.TempDir()
+	t.Chdir(folder)
+	require.NoError(t, os.WriteFile("server", []byte("#!/bin/sh\n"), 0o755))
+	r := resources.New(resources.Options{Resolve: func(path string) string { return filepath.Join(".", path) }})
+	program, err := find(r, "./server")
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(folder, "server"), program)
+}
+
 func TestConfig(t *testing.T) {
 	for want, params := range map[string]map[string]any{
 		"give exactly one of command: [PROGRAM, ARGUMENT, …], url: URL and replay: FILE": {"command": []any{"a"}, "url": "http://a"},
