@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -66,6 +67,15 @@ func TestTheServersCommandIsAPathOfTheJob(t *testing.T) {
 		j, err := job.Load("job.yaml", "engine.serve.command="+command)
 		require.NoError(t, err)
 		require.Equal(t, want, serveOptions(j, "cpu", 0).Command, command)
+	}
+}
+
+// A completion that may take longer than an attempt's 10 minutes is not cut there and sampled again: the attempt has its time.
+func TestAnAttemptHasTheTimeOfATurn(t *testing.T) {
+	for turn, want := range map[string]time.Duration{"30": 10 * time.Minute, "600": 10 * time.Minute, "3600": time.Hour} {
+		j, err := job.Load("../../examples/tiny_vllm.yaml", "rollout.turn_timeout="+turn)
+		require.NoError(t, err)
+		require.Equal(t, want, clientOptions(j).AttemptTimeout, turn)
 	}
 }
 

@@ -196,7 +196,8 @@ func (s *Sync) openVLLM(ctx context.Context) error {
 	if s.Run == "" { // no training run
 		s.Run = NewRun(s.c.Job.Name)
 	}
-	o := vllm.Options{Run: s.Run, URLs: e.URLs, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights), Sleep: e.Sleep, Collectives: collectives{device: s.c.Policy.Device()}}
+	o := clientOptions(s.c.Job)
+	o.Run, o.Collectives = s.Run, collectives{device: s.c.Policy.Device()}
 	if e.Serve != nil {
 		if err := s.serveVLLM(ctx); err != nil {
 			return err
@@ -217,6 +218,18 @@ func (s *Sync) openVLLM(ctx context.Context) error {
 	}
 	return nil
 }
+
+// clientOptions are those of the engine over the job's servers, as far as the job alone says them.
+func clientOptions(j *job.Job) vllm.Options {
+	e := j.Engine
+	return vllm.Options{
+		URLs: e.URLs, Model: e.ServedModel, APIKey: e.APIKey, Way: vllm.Way(e.Weights), Sleep: e.Sleep,
+		AttemptTimeout: max(leastAttempt, job.Seconds(j.Rollout.TurnTimeout)),
+	}
+}
+
+// leastAttempt is the time of an attempt where no completion may take longer. A hang ends with it, and is tried elsewhere.
+const leastAttempt = 10 * time.Minute
 
 // patienceAfterStart is the time for the weights and their proof.
 const patienceAfterStart = 5 * time.Minute
