@@ -48,6 +48,9 @@ type ServeOptions struct {
 	Folder      string        // for the log and the extension; made if it is not there
 }
 
+// LogFile is the server's output in ServeOptions.Folder. A new start appends to it.
+const LogFile = "vllm.log"
+
 // Process is a vLLM server that this process started.
 type Process struct {
 	URL    string
@@ -97,7 +100,7 @@ func Serve(ctx context.Context, o ServeOptions) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("vllm: serve: %w", err)
 	}
-	log, err := os.OpenFile(filepath.Join(o.Folder, "vllm.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	log, err := os.OpenFile(filepath.Join(o.Folder, LogFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("vllm: serve: %w", err)
 	}

@@ -93,7 +93,7 @@ func TestOverwriteRemovesTheRunAndNothingElse(t *testing.T) {
 	require.True(t, held)
 	require.Equal(t, 3, steps)
 	require.EqualError(t, New(dir, false).Check(), dir+" holds a run of 3 steps already; continue it with --resume, give another folder with --output, or delete the run with --overwrite")
-	for _, name := range []string{"mine.txt", "summary.json", "job.1.yaml", ResourcesFile, ControlFile} {
+	for _, name := range []string{"mine.txt", "summary.json", "job.1.yaml", "vllm.log", ResourcesFile, ControlFile} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	f := New(dir, false)
@@ -108,6 +108,7 @@ func TestOverwriteRemovesTheRunAndNothingElse(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "job.1.yaml"))
 	require.NoFileExists(t, filepath.Join(dir, ResourcesFile), "agentfly resources would tell of the deleted run's")
 	require.NoFileExists(t, filepath.Join(dir, ControlFile))
+	require.NoFileExists(t, filepath.Join(dir, "vllm.log"), "the new run's is appended to it")
 	steps, held, err = Steps(dir)
 	require.NoError(t, err)
 	require.True(t, held)

@@ -2,8 +2,13 @@ package weights
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 
 	"github.com/agentfly/agentfly/engines/vllm"
 	"github.com/agentfly/agentfly/modelfile"
@@ -11,7 +16,7 @@ import (
 )
 
 // serveVLLM starts a server, which is started again when it ends by itself.
-func (s *Sync) serveVLLM(ctx context.Context) (err error) {
+func (s *Sync) serveVLLM(ctx context.Context) error {
 	initial := filepath.Join(s.folder, "initial")
 	save := s.c.Policy.SaveHF
 	if s.c.Job.Engine.Weights == "lora" { // the adapter comes on top
@@ -25,9 +30,60 @@ func (s *Sync) serveVLLM(ctx context.Context) (err error) {
 		rank = a.Rank
 	}
 	o := serveOptions(s.c.Job, s.c.Policy.Device(), rank)
-	o.Model, o.MaxModelLen, o.Folder = initial, s.c.Policy.Config.MaxContext(), filepath.Join(s.folder, "vllm")
-	s.server, err = vllm.Keep(ctx, o, s.c.Report)
+	o.Model, o.MaxModelLen = initial, s.c.Policy.Config.MaxContext()
+	return s.startServer(ctx, o)
+}
+
+// startServer starts one that is started again when it ends by itself.
+func (s *Sync) startServer(ctx context.Context, o vllm.ServeOptions) (err error) {
+	if s.log.folder, err = os.MkdirTemp("", "agentfly-vllm-*"); err != nil {
+		return fmt.Errorf("orchestrator: vLLM's log: %w", err)
+	}
+	o.Folder = s.log.folder
+	s.server, err = vllm.Keep(ctx, o, func(text string) {
+		s.log.named.Store(true)
+		s.c.Report(text)
+	})
+	if err != nil {
+		s.log.named.Store(true)
+	}
 	return err
+}
+
+// serverLog is the log of the job's server. It lies outside the folder of checkpoints, because it stays where it was named to the user.
+type serverLog struct {
+	folder string // "" before there is a server
+	named  atomic.Bool
+}
+
+// close appends the log to that of a run's folder, if the run got so far as to have one.
+func (l *serverLog) close(output string) error {
+	log, err := os.ReadFile(filepath.Join(l.folder, vllm.LogFile))
+	if err == nil {
+		err = addTo(output, log)
+	} else if errors.Is(err, fs.ErrNotExist) { // the server was not even tried
+		err = nil
+	}
+	if err == nil && (len(log) == 0 || !l.named.Load()) {
+		err = os.RemoveAll(l.folder)
+	}
+	if err != nil {
+		return fmt.Errorf("orchestrator: vLLM's log: %w", err)
+	}
+	return nil
+}
+
+// addTo appends a log to the one in a run's folder, if that is there.
+func addTo(output string, log []byte) error {
+	if _, err := os.Stat(output); err != nil {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(output, vllm.LogFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(log)
+	return errors.Join(err, f.Close())
 }
 
 // serveOptions are those of the job's server, but for its model. trainer is the device of the policy, rank that of its

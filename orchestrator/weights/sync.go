@@ -51,6 +51,7 @@ type Sync struct {
 	kinds   *engines.Registry // nil: this program's
 	engine  engines.Engine
 	server  *vllm.Kept // that the job started; nil for none
+	log     serverLog  // of that server
 	mirror  *mirror    // that a local engine on the CPUs reads of a policy on a device; nil for none
 	folder  string     // of this process's checkpoints, removed by Close
 	current string     // folder inside it that the engine has, or nothing yet
@@ -405,21 +406,6 @@ func (s *Sync) weights(version int32) (w engines.Weights, err error) {
 	return w, s.c.Policy.SaveHF(w.Path, modelfile.F32)
 }
 
-// keepLog copies the server's log into the run's folder, if the run got so far as to have one.
-func (s *Sync) keepLog() error {
-	if _, err := os.Stat(s.c.Job.Output); err != nil {
-		return nil
-	}
-	data, err := os.ReadFile(s.server.Log())
-	if err == nil {
-		err = os.WriteFile(filepath.Join(s.c.Job.Output, "vllm.log"), data, 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("orchestrator: vLLM's log: %w", err)
-	}
-	return nil
-}
-
 // Close ends engine and server and removes the weights that only they needed.
 func (s *Sync) Close() error {
 	var errs []error
@@ -433,7 +419,10 @@ func (s *Sync) Close() error {
 		errs = append(errs, s.mirror.model.Close())
 	}
 	if s.server != nil {
-		errs = append(errs, s.server.Close(), s.keepLog())
+		errs = append(errs, s.server.Close())
+	}
+	if s.log.folder != "" {
+		errs = append(errs, s.log.close(s.c.Job.Output))
 	}
 	if s.folder != "" {
 		errs = append(errs, os.RemoveAll(s.folder))
