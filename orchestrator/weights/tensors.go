@@ -23,6 +23,7 @@ type tensors struct {
 	mu     sync.Mutex
 	buffer *cgo.Staging // nil until the first Pack
 	size   int64
+	freed  bool // the update is over: each Pack gives its buffer back
 }
 
 // newTensors lists a model's tensors as they are now: a server in bfloat16 gets what it would round to.
@@ -46,9 +47,14 @@ func (t *tensors) List() []engines.TensorInfo { return t.list }
 var errChanged = errors.New("the trainer has changed the weights since; the next update brings them")
 
 // Pack implements engines.Tensors.
-func (t *tensors) Pack(ctx context.Context, first, end int, use func(engines.Packed) error) error {
+func (t *tensors) Pack(ctx context.Context, first, end int, use func(engines.Packed) error) (err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	defer func() {
+		if t.freed {
+			err = errors.Join(err, t.drop())
+		}
+	}()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -95,10 +101,12 @@ func (t *tensors) drop() error {
 	return err
 }
 
-// free gives the buffer back; the next Pack makes another.
+// free gives the buffer back when an update is over. A replica that comes back later still gets the weights: the Packs that it needs give back
+// the buffers that they make, because the device's memory is the trainer's then.
 func (t *tensors) free() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.freed = true
 	return t.drop()
 }
 

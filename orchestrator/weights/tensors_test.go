@@ -2,6 +2,7 @@ package weights
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -66,4 +67,29 @@ func TestWeightsFromTheTrainersMemory(t *testing.T) {
 	require.ErrorIs(t, w.Pack(cancelled, 0, 1, never), context.Canceled)
 	p.Model.Changed()
 	require.ErrorIs(t, w.Pack(t.Context(), 0, 1, never), errChanged)
+}
+
+// A replica that comes back between two updates takes the weights too. It leaves no buffer on the trainer's device, which nobody would give back
+// before the next update.
+func TestNoBufferStaysBetweenUpdates(t *testing.T) {
+	if !cgo.Available() {
+		t.Skip("this test binary was built without the torch tag; make test runs it with libtorch")
+	}
+	p, err := policy.Load("../../examples/tiny/model", policy.Options{Device: "cpu"})
+	require.NoError(t, err)
+	defer p.Close()
+	w := newTensors(p.Model, cgo.F32, false)
+	pack := func(use func(engines.Packed) error) error { return w.Pack(t.Context(), 0, len(w.List()), use) }
+	read := func(c engines.Packed) error { return c.Read(make([]byte, c.Size())) }
+	require.NoError(t, pack(read))
+	require.NotNil(t, w.buffer, "an update packs chunk after chunk, for every replica")
+	require.NoError(t, w.free())
+	require.Nil(t, w.buffer)
+	for range 2 {
+		require.NoError(t, pack(read))
+		require.Nil(t, w.buffer)
+	}
+	refused := errors.New("the replica is gone")
+	require.ErrorIs(t, pack(func(engines.Packed) error { return refused }), refused)
+	require.Nil(t, w.buffer)
 }
