@@ -369,6 +369,44 @@ func TestThePageOfALongRun(t *testing.T) {
 	require.Equal(t, drawn, js[string](b, last+".toDataURL()"))
 	js[bool](b, last+".scrollIntoView(), true")
 	b.until(last + ".toDataURL() != " + quote(drawn))
+	require.NoError(t, db.AddStep(t.Context(), 2799, map[string]float64{"reward/mean": 0.4321}, nil)) // it is trained anew
+	b.until(value + " == '0.4321'")
+	b.clean()
+}
+
+// Steps that a resumed run trains anew are drawn anew, though there are as many as before: in curves, in a band and among the causes.
+func TestThePageOfStepsThatAreTrainedAnew(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": small(), "beside": small()})
+	db, err := store.Open(filepath.Join(x.dir, "run", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	_, series := stepsOf(t, db.Reader)
+	anew := func(from, to int, reward float64) {
+		for step := from; step < to; step++ {
+			require.NoError(t, db.AddStep(t.Context(), step, map[string]float64{"reward/mean": reward}, nil))
+		}
+	}
+	value := `document.querySelector('.card[aria-label="Reward"] .legend b')?.innerText`
+	b.open(x.url + "/#/overview?run=run")
+	b.until(value + " == " + quote(short(series[11]["reward/mean"])))
+	anew(8, 12, 0.4321)
+	b.until(value + " == '0.4321'")
+	anew(10, 13, 0.1234) // the stream may tell of them together with a new step
+	b.until(value + " == '0.1234' && document.querySelector('#state').innerText.startsWith('13 steps')")
+	for step, want := range map[string]string{"8": short(series[7]["reward/mean"]), "9": "0.4321", "10": "0.4321", "11": "0.1234", "12": "0.1234"} {
+		b.do(chromedp.Navigate(x.url + "/#/overview?run=run&step=" + step))
+		b.until(value + " == " + quote(want))
+	}
+	b.open(x.url + "/#/overview?run=run&with=beside&band=1")
+	asked := "performance.getEntriesByType('resource').filter(e => e.name.includes('/api/bands?')).length"
+	b.until(asked + " == 1 && document.querySelector('#state')?.innerText.startsWith('13 steps, 192 trajectories')")
+	anew(12, 13, 0.2345)
+	b.until(asked + " == 2")
+	b.open(x.url + "/#/causes?run=run&step=13")
+	b.until("document.querySelector('#changes tbody tr')?.innerText.startsWith('reward/mean\t0.1234\t0.2345')")
+	anew(12, 13, 0.3456)
+	b.until("document.querySelector('#changes tbody tr')?.innerText.startsWith('reward/mean\t0.1234\t0.3456')")
 	b.clean()
 }
 

@@ -42,6 +42,7 @@ type run struct {
 	damaged  int               // trajectories that cannot be read
 	fault    string            // why nothing new is read; "": it is
 	revision int               // counts changes
+	edition  int64             // grows where steps or evaluations that were told of are replaced or removed; a run that is opened anew has another
 }
 
 // start reads the run and follows it until ctx ends, or close.
@@ -53,6 +54,7 @@ func (r *run) start(ctx context.Context) error {
 		return err
 	}
 	r.columns, r.tasks = map[string][]float64{}, map[string][]byte{}
+	r.edition = time.Now().UnixMicro()
 	r.wanted = make(chan struct{})
 	r.asked = sync.OnceFunc(func() { close(r.wanted) })
 	if err := r.db.EachStep(ctx, r.step); err != nil {
@@ -168,6 +170,7 @@ func (r *run) event(ctx context.Context, e store.Event) error {
 		})
 	case store.StepsForgotten:
 		r.alter(func() {
+			r.edition++
 			r.index.forget(e.From)
 			at, _ := slices.BinarySearch(r.steps, e.From)
 			r.steps = r.steps[:at]
@@ -218,7 +221,14 @@ func (r *run) evaluations() error {
 			out = append(out, e)
 		}
 	}
-	r.alter(func() { r.evals, r.scored = out, all })
+	r.alter(func() {
+		for _, known := range r.scored {
+			if !slices.ContainsFunc(all, func(a json.RawMessage) bool { return bytes.Equal(a, known) }) {
+				r.edition++
+			}
+		}
+		r.evals, r.scored = out, all
+	})
 	return nil
 }
 
@@ -248,7 +258,12 @@ func (r *run) step(n int, metrics map[string]float64) {
 // put sets the metrics of a step. The caller holds the lock, as in what follows.
 func (r *run) put(n int, metrics map[string]float64) {
 	at, have := slices.BinarySearch(r.steps, n)
-	if !have {
+	if have { // it was trained anew
+		r.edition++
+		for _, column := range r.columns {
+			column[at] = math.NaN()
+		}
+	} else {
 		r.steps = slices.Insert(r.steps, at, n)
 		for key := range r.columns {
 			r.columns[key] = slices.Insert(r.columns[key], at, math.NaN())

@@ -306,7 +306,7 @@ func (s *Server) values(r *http.Request) (any, error) {
 func (x *run) state() map[string]any {
 	return map[string]any{
 		"run": x.name, "steps": len(x.steps), "evaluations": len(x.evals), "trajectories": len(x.index.entries), "loaded": x.loaded,
-		"damaged": x.damaged, "unread": x.index.unread, "fault": x.fault, "revision": x.revision,
+		"damaged": x.damaged, "unread": x.index.unread, "fault": x.fault, "revision": x.revision, "edition": x.edition,
 	}
 }
 
@@ -518,13 +518,14 @@ const (
 // mark is what a stream last told of a run.
 type mark struct {
 	revision, steps, evaluations int
+	edition                      int64
 	loaded                       bool
 	fault                        string
 	at                           time.Time
 }
 
 func (x *run) mark() mark {
-	return mark{x.revision, len(x.steps), len(x.evals), x.loaded, x.fault, time.Now()}
+	return mark{x.revision, len(x.steps), len(x.evals), x.edition, x.loaded, x.fault, time.Now()}
 }
 
 // due is how long a run that now stands at m is not to be told of anew; negative where nothing changed.
@@ -532,7 +533,7 @@ func (told mark) due(m mark) time.Duration {
 	switch {
 	case m.revision == told.revision:
 		return -1
-	case m.steps != told.steps || m.evaluations != told.evaluations || m.fault != told.fault || !m.loaded || !told.loaded:
+	case m.steps != told.steps || m.evaluations != told.evaluations || m.edition != told.edition || m.fault != told.fault || !m.loaded || !told.loaded:
 		return 0
 	}
 	return max(0, quiet-m.at.Sub(told.at))

@@ -282,17 +282,12 @@ func TestBranchesAreTheStores(t *testing.T) {
 	require.True(t, n == all[0].Len() || all[0].TokenIDs[n] != all[3].TokenIDs[n])
 }
 
-// What a run writes while somebody looks is told by the stream, and listed; steps that a resumed run makes again are forgotten.
-func TestItFollowsARun(t *testing.T) {
-	x := serve(t, "", map[string]viewtest.Size{"a": small()})
-	x.whole(t, "a")
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, x.url+"/api/events?run=none&run=a", nil)
+// listen opens a stream. What it returns waits until the stream tells of something; "" waits for its end.
+func listen(t *testing.T, x *served, q string) func(what string) {
+	t.Helper()
+	reply, err := http.Get(x.url + "/api/events?" + q)
 	require.NoError(t, err)
-	reply, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
-	defer reply.Body.Close()
+	t.Cleanup(func() { reply.Body.Close() })
 	require.Equal(t, "text/event-stream", reply.Header.Get("Content-Type"))
 	lines := make(chan string, 100)
 	go func() {
@@ -306,20 +301,32 @@ func TestItFollowsARun(t *testing.T) {
 			lines <- string(d[:n])
 		}
 	}()
-	told := func(what string) {
+	return func(what string) {
 		t.Helper()
 		late := time.After(30 * time.Second)
 		for {
 			select {
-			case line := <-lines:
-				if strings.Contains(line, what) {
+			case line, goesOn := <-lines:
+				if !goesOn {
+					require.Empty(t, what, "the stream ended")
+					return
+				}
+				if what != "" && strings.Contains(line, what) {
 					return
 				}
 			case <-late:
-				t.Fatal("the stream did not tell of " + what)
+				require.Fail(t, "the stream did not tell of it, or did not end", what)
 			}
 		}
 	}
+}
+
+// What a run writes while somebody looks is told by the stream, and listed; steps that a resumed run makes again are forgotten.
+func TestItFollowsARun(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": small()})
+	x.whole(t, "a")
+	ctx := t.Context()
+	told := listen(t, x, "run=none&run=a")
 	told(`"steps":12,"trajectories":192`) // the run that is not there keeps nothing back
 	db, err := store.Open(filepath.Join(x.dir, "a", store.File))
 	require.NoError(t, err)
@@ -554,4 +561,64 @@ func TestARunThatIsMadeAgain(t *testing.T) {
 	require.NoError(t, os.RemoveAll(dir))
 	require.NoError(t, viewtest.Run(t.Context(), dir, viewtest.Size{Steps: 3, Groups: 1, Each: 1}, x.words))
 	require.Equal(t, 3, steps())
+}
+
+// Steps that are trained anew, evaluations that are made anew and steps that are forgotten make another edition of a run, and so does a server that
+// is started again: what a page knows of the steps before holds no longer. Whatever is only added does not.
+func TestEditions(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": small()})
+	x.whole(t, "a")
+	type curves struct {
+		Steps       []int
+		Series      map[string][]*float64
+		Evaluations []struct{ Reward float64 }
+		State       struct{ Edition int64 }
+	}
+	ask := func() curves {
+		return get[curves](t, x, "/api/curves", url.Values{"run": {"a"}, "key": {"update/loss", "reward/mean"}})
+	}
+	db, err := store.Open(filepath.Join(x.dir, "a", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	edition := ask().State.Edition
+	follows := func(what string, holds func(curves) bool) {
+		t.Helper()
+		require.Eventually(t, func() bool { return holds(ask()) }, 20*time.Second, 50*time.Millisecond, what)
+	}
+	differs := func() {
+		t.Helper()
+		require.NotEqual(t, edition, ask().State.Edition)
+		edition = ask().State.Edition
+	}
+	require.NoError(t, viewtest.Step(t.Context(), db, small(), x.words, 12))
+	require.NoError(t, db.AddEvaluation(t.Context(), "after", 13, map[string]any{"name": "after", "step": 13, "reward": 0.5}))
+	follows("what is added", func(c curves) bool { return len(c.Steps) == 13 && len(c.Evaluations) == 3 })
+	require.Equal(t, edition, ask().State.Edition)
+
+	require.NoError(t, db.AddStep(t.Context(), 8, map[string]float64{"update/loss": 77}, nil))
+	follows("a step that is trained anew", func(c curves) bool { return *c.Series["update/loss"][8] == 77 })
+	differs()
+	require.Nil(t, ask().Series["reward/mean"][8], "it has no such metric now")
+	require.NoError(t, db.AddEvaluation(t.Context(), "after", 13, map[string]any{"name": "after", "step": 13, "reward": 0.25}))
+	follows("an evaluation that is made anew", func(c curves) bool { return c.Evaluations[2].Reward == 0.25 })
+	differs()
+	require.NoError(t, db.Truncate(t.Context(), 11))
+	follows("steps that are forgotten", func(c curves) bool { return len(c.Steps) == 11 })
+	differs()
+	again, err := New(x.dir, Options{})
+	require.NoError(t, err)
+	defer again.Close()
+	r, err := again.runs.get("a")
+	require.NoError(t, err)
+	require.NotEqual(t, edition, r.state()["edition"])
+}
+
+// A stream tells of another edition as soon as of a new step.
+func TestEditionsAreToldSoon(t *testing.T) {
+	told := mark{revision: 1, steps: 12, loaded: true, at: time.Now()}
+	now := told
+	now.revision++
+	require.Positive(t, told.due(now))
+	now.edition++
+	require.Zero(t, told.due(now))
 }

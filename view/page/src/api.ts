@@ -1,7 +1,8 @@
 // What the server answers, and where the page is: the address behind # says everything, so that a view can be kept as a link.
 import { signal } from "@preact/signals";
 
-export type State = { run: string; steps: number; evaluations: number; trajectories: number; loaded: boolean; damaged: number; unread: number; fault: string; revision: number };
+// State is how a run stands. Its edition is another one after steps or evaluations were replaced or removed: a page then asks for all of them anew.
+export type State = { run: string; steps: number; evaluations: number; trajectories: number; loaded: boolean; damaged: number; unread: number; fault: string; revision: number; edition: number };
 export type Run = { name: string; title: string; steps: number; reward: number | null; age: number; error?: string; failed?: string };
 export type Evaluation = { name: string; step: number; reward: number | null; accuracy: number | null; loss?: number | null; reverse_kl?: number | null; tasks: number };
 // total counts the steps of the run, of which thinned curves show some.
@@ -105,6 +106,12 @@ export const folder = signal("");
 export const states = signal<Record<string, State>>({});
 export const problem = signal("");
 export const connected = signal(false);
+
+// news is another text when a run has other steps or evaluations than before.
+export function news(run: string): string {
+  const s = states.value[run];
+  return `${s?.steps}/${s?.evaluations}/${s?.edition}`;
+}
 
 export async function loadRuns() {
   try {

@@ -1,6 +1,6 @@
 // Causes: what moved the reward of a step, what else changed, which tools fail and why, which tasks got worse, which tokens engine and trainer disagree about.
 import { useEffect, useState } from "preact/hooks";
-import { get, href, type Query, route, set, states } from "./api";
+import { get, href, news, type Query, route, set, states } from "./api";
 import { clean, count, number, phase, seconds, words } from "./text";
 import { chosen, ownStep as step } from "./shell";
 
@@ -23,7 +23,7 @@ function useAnswer<T>(path: string, q: Query): [T | undefined, string] {
     const stop = new AbortController();
     get<T>(path, { run, ...q }, stop.signal).then((v) => setGot({ key, v, error: "" })).catch((e) => { if (e.name !== "AbortError") setGot({ key, error: e.message }); });
     return () => stop.abort();
-  }, [key, now?.steps, now?.loaded]);
+  }, [key, news(run ?? ""), now?.loaded]);
   return got?.key === key ? [got.v, got.error] : [undefined, ""];
 }
 

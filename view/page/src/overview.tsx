@@ -1,7 +1,7 @@
 // The overview: the curves that matter, all metrics behind a search, several runs in one chart.
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type Bands, type Curve, type Curves, type Explained, get, go, route, runs, set, states } from "./api";
+import { type Bands, type Curve, type Curves, type Explained, get, go, news, route, runs, set, states } from "./api";
 import { Chart, colour, dashed, type Line } from "./chart";
 import { clean, number } from "./text";
 import { chosen, step, theme } from "./shell";
@@ -25,31 +25,31 @@ const points = 1000;
 export function useCurves(keys: string[]): Record<string, Curves> {
   const [all, setAll] = useState<Record<string, Curves>>({}), have = useRef<Record<string, Curves>>({}), busy = useRef(false), [again, setAgain] = useState(0);
   const names = chosen.value, wanted = keys.filter((k) => !k.startsWith("eval/")).sort(), kind = JSON.stringify([names, wanted]), last = useRef("");
-  const news = names.map((n) => `${states.value[n]?.steps}/${states.value[n]?.evaluations}`).join();
+  const came = names.map(news).join();
   useEffect(() => {
     if (busy.current) return; // what came meanwhile is asked for behind it
     busy.current = true;
-    const asked = news, same = last.current === kind;
+    const asked = came, same = last.current === kind;
     Promise.allSettled(names.map(async (run) => {
       const old = same ? have.current[run] : undefined, n = old?.steps.length ?? 0, now = states.value[run]?.steps ?? 0;
       const more = old !== undefined && n > 0 && n < 2 * points && now >= old.total; // only what is new, and the last step once more
       const c = await get<Curves>("curves", { run, key: wanted, points, from: more ? old.steps[n - 1] : undefined });
-      if (!more || c.steps[0] !== old.steps[n - 1]) return [run, more ? await get<Curves>("curves", { run, key: wanted, points }) : c] as [string, Curves];
+      if (!more || c.state.edition !== old.state.edition || c.steps[0] !== old.steps[n - 1]) return [run, more ? await get<Curves>("curves", { run, key: wanted, points }) : c] as [string, Curves];
       const series: Curves["series"] = {};
       for (const key of wanted) if (c.series[key] || old.series[key]) series[key] = [...(old.series[key]?.slice(0, n - 1) ?? new Array(n - 1).fill(null)), ...(c.series[key] ?? [])];
       return [run, { ...c, thinned: old.thinned || c.thinned, steps: [...old.steps.slice(0, n - 1), ...c.steps], series }] as [string, Curves];
     })).then((got) => { have.current = Object.fromEntries(got.flatMap((g) => (g.status === "fulfilled" ? [g.value] : []))); last.current = kind; setAll(have.current); }) // the header says what cannot be read
       .finally(() => { busy.current = false; if (latest.current !== asked + kind) setAgain((n) => n + 1); });
-  }, [kind, news, again]);
+  }, [kind, came, again]);
   const latest = useRef("");
-  latest.current = news + kind;
+  latest.current = came + kind;
   return all;
 }
 
 // useBands loads the chosen runs put together, of all their steps: thinned curves of several runs have other steps.
 function useBands(keys: string[], wanted: boolean): Bands | undefined {
   const [got, setGot] = useState<Bands>(), names = chosen.value, some = keys.filter((k) => !k.startsWith("eval/")).sort();
-  const key = JSON.stringify([wanted && names.length > 1, names, some, names.map((n) => states.value[n]?.steps)]);
+  const key = JSON.stringify([wanted && names.length > 1, names, some, names.map(news)]);
   useEffect(() => {
     if (!wanted || names.length < 2) return setGot(undefined);
     const stop = new AbortController();
@@ -63,7 +63,7 @@ function useBands(keys: string[], wanted: boolean): Bands | undefined {
 function useValues(keys: string[], all: Record<string, Curves>): Record<string, Record<string, number>> {
   const [got, setGot] = useState<Record<string, Record<string, number>>>({}), s = step.value;
   const names = chosen.value.filter((n) => all[n]?.thinned), wanted = keys.filter((k) => !k.startsWith("eval/")).sort();
-  const key = JSON.stringify([names, wanted, s, s > 0 ? 0 : names.map((n) => all[n].total)]);
+  const key = JSON.stringify([names, wanted, s, names.map((n) => [all[n].state.edition, s > 0 ? 0 : all[n].total])]);
   useEffect(() => {
     if (!names.length) return;
     const stop = new AbortController();
