@@ -410,6 +410,27 @@ func TestThePageOfStepsThatAreTrainedAnew(t *testing.T) {
 	b.clean()
 }
 
+// A page that is left alone shows the run that took the place of its own, as after train --overwrite.
+func TestThePageOfARunThatIsMadeAgain(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": small()})
+	dir := filepath.Join(x.dir, "run")
+	made := func(seed uint64) {
+		require.NoError(t, os.RemoveAll(dir))
+		require.NoError(t, viewtest.Run(t.Context(), dir, viewtest.Size{Steps: 12, Groups: 4, Each: 4, Seed: seed}, x.words))
+		db, err := store.OpenReader(filepath.Join(dir, store.File))
+		require.NoError(t, err)
+		defer db.Close()
+		_, series := stepsOf(t, db)
+		b.until(`document.querySelector('.card[aria-label="Reward"] .legend b')?.innerText == ` + quote(short(series[11]["reward/mean"])) + " && document.querySelector('#live .dot')")
+	}
+	b.open(x.url + "/#/overview?run=run")
+	b.until("document.querySelector('.card[aria-label=\"Reward\"] .legend b') && document.querySelector('#state') && document.querySelector('#live .dot')")
+	made(7)
+	made(8)
+	b.clean()
+}
+
 // As many runs as may stand beside each other are told apart.
 func TestThePageTellsRunsApart(t *testing.T) {
 	b := chromium(t, 1280, 900)

@@ -24,6 +24,7 @@ type run struct {
 	db      *store.Reader
 	decode  func() func([]int32) string // the run's tokenizer, loaded once
 	changed func()                      // is called after every change, without the lock
+	path    string                      // of the store
 	file    os.FileInfo                 // of the store that db reads
 	end     context.CancelFunc          // of what start began
 	over    <-chan struct{}             // is closed by end: the folder holds another run now, or none
@@ -75,6 +76,11 @@ func (r *run) start(ctx context.Context) error {
 		for ctx.Err() == nil {
 			select {
 			case <-time.After(soon):
+				if !r.stands() {
+					r.end()
+					r.changed() // who looks asks anew, and finds the run that took its place
+					return
+				}
 				_ = r.evaluations() // a store that cannot be read is told of by follow
 			case <-ctx.Done():
 			}
@@ -364,9 +370,15 @@ func rewardRank(key string) int {
 	return 2
 }
 
-// stands tells whether the store that the run reads is the one at its path: a folder may be deleted, and made again by another run.
-func (r *run) stands(path string) bool {
-	now, err := os.Stat(path)
+// stands tells whether the run is followed, and the store that it reads is the one at its path: a folder may be deleted, and made again by another
+// run.
+func (r *run) stands() bool {
+	select {
+	case <-r.over:
+		return false
+	default:
+	}
+	now, err := os.Stat(r.path)
 	return err == nil && os.SameFile(r.file, now)
 }
 

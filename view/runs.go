@@ -150,7 +150,7 @@ func (r *runs) get(name string) (*run, error) {
 	dir := filepath.Join(r.dir, filepath.FromSlash(name))
 	path := filepath.Join(dir, store.File)
 	if x := r.open[name]; x != nil {
-		if x.stands(path) {
+		if x.stands() {
 			return x, nil
 		}
 		delete(r.open, name)
@@ -168,7 +168,7 @@ func (r *runs) get(name string) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &run{name: name, db: db, file: file, changed: r.ring, decode: sync.OnceValue(func() func([]int32) string { return r.decode(dir) })}
+	x := &run{name: name, db: db, path: path, file: file, changed: r.ring, decode: sync.OnceValue(func() func([]int32) string { return r.decode(dir) })}
 	if err := x.start(r.ctx); err != nil {
 		return nil, errors.Join(err, x.close())
 	}

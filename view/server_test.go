@@ -622,3 +622,29 @@ func TestEditionsAreToldSoon(t *testing.T) {
 	now.edition++
 	require.Zero(t, told.due(now))
 }
+
+// A stream ends by itself when its run is deleted and made again, as by train --overwrite, so that a page that only listens is told of the new run.
+func TestAStreamEndsWithItsRun(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": small()})
+	x.whole(t, "a")
+	told := listen(t, x, "run=a")
+	told(`"steps":12`)
+	require.NoError(t, os.RemoveAll(filepath.Join(x.dir, "a")))
+	require.NoError(t, viewtest.Run(t.Context(), filepath.Join(x.dir, "a"), viewtest.Size{Steps: 3, Groups: 1, Each: 1}, x.words))
+	told("")
+	listen(t, x, "run=a")(`"steps":3`)
+	x.whole(t, "a")
+	require.Equal(t, 3, get[answered](t, x, "/api/trajectories", url.Values{"run": {"a"}}).Total)
+
+	// A folder that is away for a while is followed again.
+	told = listen(t, x, "run=a")
+	require.NoError(t, os.Rename(filepath.Join(x.dir, "a"), filepath.Join(x.dir, ".a")))
+	told("")
+	require.NoError(t, os.Rename(filepath.Join(x.dir, ".a"), filepath.Join(x.dir, "a")))
+	told = listen(t, x, "run=a")
+	db, err := store.Open(filepath.Join(x.dir, "a", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, viewtest.Step(t.Context(), db, viewtest.Size{Steps: 4, Groups: 1, Each: 1}, x.words, 3))
+	told(`"steps":4`)
+}
