@@ -410,7 +410,8 @@ func TestThePageOfStepsThatAreTrainedAnew(t *testing.T) {
 	b.clean()
 }
 
-// A page that is left alone shows the run that took the place of its own, as after train --overwrite.
+// A page that is left alone shows the run that took the place of its own, as after train --overwrite, also where its store could not be opened for
+// a while.
 func TestThePageOfARunThatIsMadeAgain(t *testing.T) {
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small()})
@@ -428,6 +429,12 @@ func TestThePageOfARunThatIsMadeAgain(t *testing.T) {
 	b.until("document.querySelector('.card[aria-label=\"Reward\"] .legend b') && document.querySelector('#state') && document.querySelector('#live .dot')")
 	made(7)
 	made(8)
+	require.NoError(t, os.RemoveAll(dir))
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, store.File), []byte("no store"), 0o600))
+	b.until("document.querySelector('header .alert')?.innerText.includes('cannot be read as a store') && document.querySelector('#live').innerText == 'not connected'")
+	time.Sleep(8 * time.Second) // a browser asks again within this time, and is told that there is no such run
+	made(9)
 	b.clean()
 }
 

@@ -539,14 +539,21 @@ func (told mark) due(m mark) time.Duration {
 	return max(0, quiet-m.at.Sub(told.at))
 }
 
-// events is a stream that tells of changes: how each run that is named stands. Who connects anew misses nothing.
+// events is a stream that tells of changes: how each run that is named stands. Who connects anew misses nothing. A run that cannot be opened keeps no
+// other back, and is told of once it can be.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	var all []*run
-	for _, name := range r.URL.Query()["run"] {
-		if x, err := s.runs.get(name); err == nil { // one that cannot be read keeps no other back
-			all = append(all, x)
-		}
+	missing := r.URL.Query()["run"]
+	open := func() {
+		missing = slices.DeleteFunc(missing, func(name string) bool {
+			x, err := s.runs.get(name)
+			if err == nil {
+				all = append(all, x)
+			}
+			return err == nil
+		})
 	}
+	open()
 	if len(all) == 0 {
 		fail(w, http.StatusNotFound, errMissing.Error())
 		return
@@ -596,7 +603,9 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 			return
 		case <-s.ended:
 			return
-		case <-beat.C: // finds out that nobody reads any more
+		case <-beat.C:
+			open()
+			// The write finds out that nobody reads any more.
 			if _, err := io.WriteString(w, ": still here\n\n"); err != nil {
 				return
 			}

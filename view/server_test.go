@@ -648,3 +648,15 @@ func TestAStreamEndsWithItsRun(t *testing.T) {
 	require.NoError(t, viewtest.Step(t.Context(), db, viewtest.Size{Steps: 4, Groups: 1, Each: 1}, x.words, 3))
 	told(`"steps":4`)
 }
+
+// A run whose store cannot be opened when a stream begins is told of once it can, beside the runs that could.
+func TestAStreamTellsOfARunThatCannotBeOpenedYet(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": small()})
+	require.NoError(t, os.Mkdir(filepath.Join(x.dir, "b"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(x.dir, "b", store.File), []byte("no store"), 0o600))
+	told := listen(t, x, "run=a&run=b")
+	told(`"run":"a"`)
+	require.NoError(t, os.RemoveAll(filepath.Join(x.dir, "b")))
+	require.NoError(t, viewtest.Run(t.Context(), filepath.Join(x.dir, "b"), viewtest.Size{Steps: 3, Groups: 1, Each: 1}, x.words))
+	told(`"run":"b"`)
+}

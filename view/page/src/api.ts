@@ -126,15 +126,19 @@ export async function loadRuns() {
 
 // follow keeps one stream open for the runs that are shown, while the page can be seen: a browser has six connections for all pages.
 export function follow(names: string[]): () => void {
-  let source: EventSource | undefined;
+  let source: EventSource | undefined, again = 0;
   const open = () => {
+    clearTimeout(again);
     source?.close();
     source = undefined;
     connected.value = false;
     if (document.hidden || !names.length) return;
     source = new EventSource(`api/events?${encode({ run: names })}`);
     source.onopen = () => (connected.value = true);
-    source.onerror = () => (connected.value = false);
+    source.onerror = () => {
+      connected.value = false;
+      if (source?.readyState === EventSource.CLOSED) again = window.setTimeout(open, 5000); // a browser gives up where the answer is no stream, as while no run can be opened
+    };
     source.onmessage = (e) => {
       const next = { ...states.value };
       for (const s of JSON.parse(e.data) as State[]) next[s.run] = s;
@@ -145,6 +149,7 @@ export function follow(names: string[]): () => void {
   open();
   return () => {
     document.removeEventListener("visibilitychange", open);
+    clearTimeout(again);
     source?.close();
     connected.value = false;
   };
