@@ -438,6 +438,43 @@ func TestThePageOfARunThatIsMadeAgain(t *testing.T) {
 	b.clean()
 }
 
+// An open trajectory, and a list of them, follow the run: the group grows, and the update tells how stale it was.
+func TestThePageOfATrajectoryThatIsTrained(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": small()})
+	db, err := store.Open(filepath.Join(x.dir, "run", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	ended := func(step, index int) {
+		s := &trajectory.Sample{}
+		s.AppendObservation([]int32{0})
+		require.NoError(t, s.AppendResponse([]int32{1}, []float32{-1}, []int32{int32(step - 2)}))
+		tr := &trajectory.Trajectory{ID: store.ID(store.Train, step, 0, index), TaskID: "a", Step: step, Index: index, Samples: []*trajectory.Sample{s}}
+		require.NoError(t, db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: "a"}, tr))
+	}
+	trained := func(step int) {
+		require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: store.Train, Step: step, Task: trajectory.Task{ID: "a"}, Size: 2, Version: int32(step - 2)}))
+		require.NoError(t, db.AddBatch(t.Context(), store.Batch{Step: step, Version: int32(step), Groups: []store.GroupRef{{Step: step}}}))
+		require.NoError(t, db.AddStep(t.Context(), step, map[string]float64{"reward/mean": 0.5}, nil))
+	}
+	ended(12, 0)
+	stale := "[...document.querySelectorAll('.tiles div')].find(d => d.querySelector('dt').innerText == 'staleness')?.querySelector('dd').innerText"
+	b.open(x.url + "/#/trajectory?run=run&id=train-12-0-0")
+	b.until(stale + " == 'not trained' && document.querySelectorAll('.group a').length == 1 && document.querySelector('#state').innerText.startsWith('12 steps, 193 trajectories')")
+	ended(12, 1)
+	b.until("document.querySelectorAll('.group a').length == 2")
+	trained(12)
+	b.until(stale + " == '2'")
+
+	ended(13, 0)
+	b.open(x.url + "/#/trajectories?run=run&from=14")
+	cell := "document.querySelector('tr[data-id=train-13-0-0] .col-staleness')?.innerText"
+	b.until(cell + " == '–' && document.querySelector('#state').innerText.startsWith('13 steps, 195 trajectories')")
+	trained(13)
+	b.until(cell + " == '2'")
+	b.clean()
+}
+
 // As many runs as may stand beside each other are told apart.
 func TestThePageTellsRunsApart(t *testing.T) {
 	b := chromium(t, 1280, 900)

@@ -1,6 +1,6 @@
 // The list of trajectories: filters, orders, and as many rows as fit on the screen.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Entry, get, go, href, type List, listed, place, type Query, route, set, states } from "./api";
+import { type Entry, get, go, href, type List, listed, news, place, type Query, route, set, states } from "./api";
 import { clean, count as counted, number, phase, sampledFor, seconds, words } from "./text";
 import { chosen, ownStep } from "./shell";
 
@@ -65,7 +65,7 @@ export function Trajectories() {
   const [list, setList] = useState<List>(), [rows, setRows] = useState<Entry[]>([]), [error, setError] = useState(""), [top, setTop] = useState(0), [unfolded, setUnfolded] = useState(false), [room, setRoom] = useState(600);
   const box = useRef<HTMLDivElement>(null), more = useRef(false), focus = useRef(-1), held = useRef<Element | null>(null), asked = useRef("");
   const state = run ? states.value[run] : undefined;
-  const count = state ? `${state.loaded ? state.trajectories : Math.floor(state.trajectories / 5000)}/${state.edition}` : "";
+  const count = state ? `${state.loaded ? state.trajectories : Math.floor(state.trajectories / 5000)}/${news(run!)}` : ""; // a step trains trajectories that are there
   useEffect(() => {
     if (!run) return;
     if (wrong || asked.current !== key) { setList(undefined); setRows([]); setError(wrong); } // what another filter found is not shown under this one

@@ -1,19 +1,21 @@
 // One trajectory: what it was paid, the conversation, the tokens, its group.
-import { useEffect, useState } from "preact/hooks";
-import { type Call, get, href, listed, type Message, type Part, route, set, states, type Trajectory, type Turn } from "./api";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type Call, get, href, listed, type Message, news, type Part, route, set, states, type Trajectory, type Turn } from "./api";
 import { clean, count, number, phase, sampledFor, seconds, words } from "./text";
 import { chosen } from "./shell";
 import { Graph, Tree } from "./branches";
 import { Tokens } from "./tokens";
 
 function useTrajectory(id: string): [Trajectory | undefined, string] {
-  const run = chosen.value[0], loaded = states.value[run ?? ""]?.loaded, key = JSON.stringify([run, id]), [got, setGot] = useState<{ key: string; t?: Trajectory; error: string }>();
+  const run = chosen.value[0], state = states.value[run ?? ""], key = JSON.stringify([run, id]), [got, setGot] = useState<{ key: string; t?: Trajectory; error: string }>();
+  const others = useRef(0), trained = got?.key === key && (got.t?.entry.trained ?? -1) >= 0;
+  if (state?.loaded && !trained) others.current = state.trajectories; // its group is known when all trajectories are read, and grows until it is trained
   useEffect(() => {
     if (!run || !id) return;
     const stop = new AbortController();
     get<Trajectory>("trajectory", { run, id }, stop.signal).then((t) => setGot({ key, t, error: "" })).catch((e) => { if (e.name !== "AbortError") setGot({ key, error: e.message }); });
     return () => stop.abort();
-  }, [key, loaded]); // its group is known when all trajectories are read
+  }, [key, news(run ?? ""), state?.loaded, others.current]);
   return got?.key === key ? [got.t, got.error] : [undefined, ""];
 }
 
