@@ -69,7 +69,7 @@ func (r *run) start(ctx context.Context) error {
 	}
 	r.done.Go(func() {
 		if err := r.follow(ctx, end); err != nil && ctx.Err() == nil {
-			r.alter(func() { r.fault = err.Error() })
+			r.tell(err.Error())
 		}
 	})
 	r.done.Go(func() {
@@ -105,7 +105,7 @@ const chunk = 500
 // the processor is busy with them.
 const curvesFirst = time.Second
 
-// follow reads the trajectories, and then what is added.
+// follow reads the trajectories, and then what is added. A log that cannot be read is read again: a disk may fail for a moment.
 func (r *run) follow(ctx context.Context, end store.Cursor) error {
 	select {
 	case <-r.wanted:
@@ -148,15 +148,46 @@ func (r *run) follow(ctx context.Context, end store.Cursor) error {
 		return err
 	}
 	r.alter(func() { r.loaded = true })
-	for entry, err := range r.db.Tail(ctx, end) {
+	for ctx.Err() == nil {
+		err := r.tail(ctx, &end)
+		if err == nil || ctx.Err() != nil || errors.Is(err, store.ErrNoLog) {
+			return err
+		}
+		r.tell(err.Error())
+		select {
+		case <-time.After(soon):
+		case <-ctx.Done():
+		}
+		if now, err := r.db.End(ctx); err == nil && now == end { // nothing is unread
+			r.tell("")
+		}
+	}
+	return nil
+}
+
+// tail applies what is added to the log behind a place, which it moves on, until ctx ends or the log cannot be read.
+func (r *run) tail(ctx context.Context, at *store.Cursor) error {
+	for entry, err := range r.db.Tail(ctx, *at) {
+		*at = entry.Next
 		if err != nil {
 			return err
 		}
+		r.tell("")
 		if err := r.event(ctx, entry.Event); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// tell says why nothing new is read; "": it is.
+func (r *run) tell(fault string) {
+	r.mu.Lock()
+	same := r.fault == fault
+	r.mu.Unlock()
+	if !same {
+		r.alter(func() { r.fault = fault })
+	}
 }
 
 // event applies what the log says.

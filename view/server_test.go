@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -659,4 +660,37 @@ func TestAStreamTellsOfARunThatCannotBeOpenedYet(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Join(x.dir, "b")))
 	require.NoError(t, viewtest.Run(t.Context(), filepath.Join(x.dir, "b"), viewtest.Size{Steps: 3, Groups: 1, Each: 1}, x.words))
 	told(`"run":"b"`)
+}
+
+// A log that cannot be read for a while is told of, and followed again when it can be, from where it was read to.
+func TestAFailedReadIsTriedAgain(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": small()})
+	x.whole(t, "a")
+	path := filepath.Join(x.dir, "a", store.File)
+	raw, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	defer raw.Close()
+	fault := func() string {
+		return get[struct{ State struct{ Fault string } }](t, x, "/api/curves", url.Values{"run": {"a"}}).State.Fault
+	}
+	away := func(f func()) {
+		t.Helper()
+		_, err := raw.ExecContext(t.Context(), "ALTER TABLE events RENAME TO away")
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return strings.Contains(fault(), "no such table: events") }, 20*time.Second, 100*time.Millisecond)
+		_, err = raw.ExecContext(t.Context(), "ALTER TABLE away RENAME TO events")
+		require.NoError(t, err)
+		f()
+		require.Eventually(t, func() bool { return fault() == "" }, 20*time.Second, 100*time.Millisecond)
+	}
+	away(func() {}) // also where nothing new is there to be read
+	away(func() {
+		db, err := store.Open(path)
+		require.NoError(t, err)
+		defer db.Close()
+		require.NoError(t, viewtest.Step(t.Context(), db, small(), x.words, 12))
+	})
+	require.Eventually(t, func() bool {
+		return get[answered](t, x, "/api/trajectories", url.Values{"run": {"a"}, "from": {"12"}}).Total == 16
+	}, 20*time.Second, 100*time.Millisecond)
 }

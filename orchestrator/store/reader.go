@@ -327,13 +327,16 @@ func (r *Reader) End(ctx context.Context) (Cursor, error) {
 	return c, nil
 }
 
+// ErrNoLog says that a store has nothing for Tail to follow.
+var ErrNoLog = errors.New("was written by version 1, which kept no log; continue the run once, and it is kept")
+
 // Tail follows the log from a place on, in the order in which it was written, and waits at its end for more until ctx is done. The run
 // may go on meanwhile, in another process, end, be killed and continue. An error (a damaged row, a closed store) is the last that it
 // yields. Of what version 2 wrote, a drop or a batch may come before turns that are older.
 func (r *Reader) Tail(ctx context.Context, after Cursor) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if r.file.version < 2 {
-			yield(Entry{}, fmt.Errorf("store: %s was written by version 1, which kept no log; continue the run once, and it is kept", r.file.path))
+			yield(Entry{}, fmt.Errorf("store: %s %w", r.file.path, ErrNoLog))
 			return
 		}
 		t := &tail{file: r.file, at: after, yield: yield}
