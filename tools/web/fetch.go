@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/net/html/charset"
 
@@ -207,7 +208,24 @@ func answered(r *http.Response) error {
 	return &statusError{text, r.StatusCode == http.StatusTooManyRequests || r.StatusCode >= 500}
 }
 
-// read turns the bytes of a page into text.
+// wholeRunes is a body without the rune at its end that pageBytes cuts.
+func wholeRunes(body []byte) []byte {
+	if len(body) < pageBytes {
+		return body
+	}
+	for n := 1; n < utf8.UTFMax; n++ {
+		if last := body[len(body)-n:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRune(last) {
+				return body[:len(body)-n]
+			}
+			break
+		}
+	}
+	return body
+}
+
+// read turns the bytes of a page into text. A body that is UTF-8 as a whole is read as such unless something names another character set: what package
+// charset says of the first 1,024 bytes would be windows-1252 where they are all ASCII. JSON is UTF-8 whatever its header names (RFC 8259).
 func read(body []byte, contentType string) (title, text string, err error) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -217,12 +235,11 @@ func read(body []byte, contentType string) (title, text string, err error) {
 	if !page && !strings.HasPrefix(kind, "text/") && kind != "application/json" && kind != "application/xml" && !strings.HasSuffix(kind, "+json") && !strings.HasSuffix(kind, "+xml") {
 		return "", "", &statusError{text: "is " + clip(kind) + ", not text; fetch another"}
 	}
-	in, err := charset.NewReader(bytes.NewReader(body), contentType)
-	if errors.Is(err, io.EOF) {
-		return "", "", nil
-	}
-	if err != nil {
-		return "", "", &statusError{text: "has an unknown character set; fetch another"}
+	set, name, certain := charset.DetermineEncoding(body[:min(len(body), 1024)], contentType)
+	named := certain || page && name != "windows-1252" // by the header, or by a meta element of the page; windows-1252 is what is taken without one
+	in := set.NewDecoder().Reader(bytes.NewReader(body))
+	if whole := wholeRunes(body); utf8.Valid(whole) && (!named || kind == "application/json" || strings.HasSuffix(kind, "+json")) {
+		in = bytes.NewReader(whole)
 	}
 	if page {
 		if title, text, err = textOf(in); err != nil {

@@ -238,6 +238,35 @@ func TestWhatComesBack(t *testing.T) {
 	}
 }
 
+// A text that is UTF-8 is read as UTF-8 wherever its first letter beyond ASCII stands, unless something names another character set.
+func TestCharacterSets(t *testing.T) {
+	for name, c := range map[string]struct{ kind, before, after, want string }{
+		"JSON":                        {"application/json", `{"pad":"`, `","city":"Zürich – 5 €"}`, `","city":"Zürich – 5 €"}`},
+		"JSON that names another":     {"application/json; charset=iso-8859-1", `{"pad":"`, `","city":"Zürich"}`, `","city":"Zürich"}`},
+		"plain":                       {"text/plain", "", " Zürich – 5 €", " Zürich – 5 €"},
+		"plain about a page":          {"text/plain", `<meta charset="iso-2022-jp">`, " Zürich", " Zürich"},
+		"HTML":                        {"text/html", "<html><body><p>", " Zürich – 5 €</p>", " Zürich – 5 €"},
+		"XML":                         {"application/xml", `<?xml version="1.0" encoding="UTF-8"?><a>`, " Zürich – 5 €</a>", " Zürich – 5 €</a>"},
+		"plain in Latin-1":            {"text/plain", "", " Z\xfcrich", " Zürich"},
+		"HTML in Latin-1":             {"text/html", "<p>", " Z\xfcrich</p>", " Zürich"},
+		"a header that names another": {"text/plain; charset=windows-1251", "", " \xcc\xee\xf1\xea\xe2\xe0", " Москва"},
+		"a page that names another":   {"text/html", `<meta charset="iso-2022-jp"><p>`, " \x1b$B5~ET\x1b(B</p>", " 京都"},
+	} {
+		for _, pad := range []int{10, 1100} {
+			_, text, err := read([]byte(c.before+strings.Repeat("a", pad)+c.after), c.kind)
+			require.NoError(t, err, name)
+			_, end, _ := strings.Cut(text, strings.Repeat("a", pad))
+			require.Equal(t, c.want, end, "%s, behind %d letters", name, pad)
+		}
+	}
+	_, text, err := read([]byte(strings.Repeat("é", pageBytes)[1:pageBytes+1]), "text/plain")
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(text, "©Ã"), "a body with half a rune elsewhere than at the limit is none")
+	_, text, err = read([]byte("a" + strings.Repeat("é", pageBytes))[:pageBytes], "text/plain")
+	require.NoError(t, err)
+	require.Equal(t, "a"+strings.Repeat("é", pageBytes/2-1), text, "the rune that the limit cuts is left out")
+}
+
 func TestBusyPagesAreFetchedAgain(t *testing.T) {
 	var asked atomic.Int64
 	status := []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusOK}
