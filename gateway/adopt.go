@@ -21,7 +21,7 @@ func (s *Session) adopt(r *trajectory.Trajectory, forked bool) (adopted int) {
 			return i // a record of another program; what stands behind it is asked for anew
 		}
 		number := s.calls.numberOf(in)
-		c := &call{session: s.o.Name, number: number, created: s.gate.Now(), done: make(chan struct{}), adopted: !forked, forked: forked, coming: forked}
+		c := &call{session: s.o.Name, number: number, created: s.gate.Now(), done: make(chan struct{}), adopted: !forked, coming: forked}
 		c.asks.dialect = in.Dialect
 		if by := was.SharedBy(); by != "" {
 			c.session = by

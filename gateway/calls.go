@@ -30,7 +30,8 @@ func (l *calls) add(c *call) {
 // whether the reply was read, because most clients mark nothing: one that sends the same again after an answer wants another one, and one that was
 // left by all its clients is asked for again. One that is marked as a retry is also of what was sent last, read or not, unless that failed.
 //
-// A call of before a fork that did not come yet is none that is repeated, and of one that came it is not known when its reply was there.
+// A request without a mark never repeats a call whose client still waits, because an agent may sample a prompt several times side by side. No request
+// repeats a call of before a fork that did not come yet.
 func (l *calls) repeated(q asked) (found *call) {
 	same := l.byAsked[q.asks()]
 	anew := len(same) > 0 && same[len(same)-1].failed()
@@ -45,14 +46,12 @@ func (l *calls) repeated(q asked) (found *call) {
 		switch left := c.waiting == 0 && c.readers == 0; {
 		case c.coming:
 		case q.mark != "" && q.mark == c.mark:
-			fits = 5
+			fits = 3
 		case q.mark != "" && c.mark != "": // its sender tells the two apart
 		case left:
-			fits = 4
-		case q.retry && !anew:
-			fits = 3
-		case c.ended() && c.readers == 0 && !c.forked:
 			fits = 2
+		case q.retry && !anew:
+			fits = 1
 		}
 		if fits > 0 && fits >= best { // the newest of those that fit as well
 			found, best = c, fits
@@ -167,7 +166,6 @@ type call struct {
 	waiting int  // clients that wait for it
 	readers int  // clients that have read the whole reply
 	adopted bool // before this process began; whether it was read is not known
-	forked  bool // it was recorded before the fork
-	coming  bool // so, and the agent did not make it again yet
+	coming  bool // it was recorded before the fork, and the agent did not make it again yet
 	begun   bool // its reply begins with Tree.Begun
 }

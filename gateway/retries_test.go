@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -121,4 +123,40 @@ func TestAReplyThatWasReadStaysRead(t *testing.T) {
 	require.Contains(t, text, `"two"`, "who has read a reply and asks again gets another one")
 	b.session.Finish()
 	require.Equal(t, []trajectory.Role{"", ""}, roles(b.told))
+}
+
+// heldWriter is a client that takes nothing of its reply until it is let.
+type heldWriter struct {
+	*httptest.ResponseRecorder
+	writing chan<- struct{}
+	let     <-chan struct{}
+}
+
+func (w heldWriter) Write(p []byte) (int, error) {
+	select {
+	case w.writing <- struct{}{}:
+	default:
+	}
+	<-w.let
+	return w.ResponseRecorder.Write(p)
+}
+
+// An agent that samples a prompt several times side by side gets as many samples, also where a reply is there that its own client has not read yet.
+func TestAnEqualCallBesideAReplyThatIsBeingWritten(t *testing.T) {
+	b := newBench(t, byRound("one", "two"), func(o *gateway.Options, _ *gateway.SessionOptions) { o.Ping = time.Hour })
+	const body = `{"messages":[{"role":"user","content":"x"}],"stream":true}`
+	writing, let, first := make(chan struct{}, 1), make(chan struct{}), httptest.NewRecorder()
+	var client sync.WaitGroup
+	client.Go(func() {
+		r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer "+testKey)
+		b.gate.ServeHTTP(heldWriter{first, writing, let}, r)
+	})
+	<-writing
+	_, second := b.post("/v1/chat/completions", body)
+	close(let)
+	client.Wait()
+	require.Contains(t, first.Body.String(), `"one"`)
+	require.Contains(t, second, `"two"`)
+	require.Equal(t, gateway.Outcome{Calls: 2}, b.session.Finish())
 }
