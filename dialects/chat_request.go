@@ -147,6 +147,12 @@ type chatBody struct {
 	Functions   json.RawMessage `json:"functions"`
 	Audio       json.RawMessage `json:"audio"`
 	Modalities  []string        `json:"modalities"`
+
+	AddPrompt    *bool           `json:"add_generation_prompt"` // the last five are vLLM's
+	Continue     json.RawMessage `json:"continue_final_message"`
+	Template     json.RawMessage `json:"chat_template"`
+	TemplateArgs json.RawMessage `json:"chat_template_kwargs"`
+	Documents    json.RawMessage `json:"documents"`
 }
 
 // Parse reads a chat completion's request.
@@ -164,6 +170,16 @@ func (chat) Parse(_ http.Header, body []byte) (*Request, error) {
 		return nil, badf("functions", "functions is not supported by this server; use tools")
 	case given(in.Audio) || slices.Contains(in.Modalities, "audio"):
 		return nil, unsupported("audio")
+	case in.AddPrompt != nil && !*in.AddPrompt:
+		return nil, badf("add_generation_prompt", "add_generation_prompt: false is not supported by this server: every reply is a turn of its own; leave it out")
+	case given(in.Continue):
+		return nil, unsupported("continue_final_message")
+	case given(in.Template):
+		return nil, unsupported("chat_template")
+	case given(in.TemplateArgs):
+		return nil, unsupported("chat_template_kwargs")
+	case given(in.Documents):
+		return nil, unsupported("documents")
 	}
 	if q.Messages, err = ParseMessages(in.Messages); err != nil {
 		return nil, err

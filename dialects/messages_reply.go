@@ -6,10 +6,16 @@ import (
 	"net/http"
 )
 
-// Messages is Anthropic's Messages. Its count_tokens takes the same body: Parse reads it, and CountTokens writes the answer.
+// Messages is Anthropic's Messages.
 func Messages() Dialect { return messages{} }
 
 type messages struct{}
+
+// MessagesCount is the dialect of Anthropic's count_tokens. It differs from Messages in its Parse, which takes conversations that end with the assistant
+// too; CountTokens writes the answer.
+func MessagesCount() Dialect { return messagesCount{} }
+
+type messagesCount struct{ messages }
 
 // Name is messages.
 func (messages) Name() string { return "messages" }

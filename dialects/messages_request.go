@@ -32,8 +32,24 @@ type messagesBody struct {
 	} `json:"output_config"`
 }
 
-// Parse reads a message's request. `cache_control`, `thinking`, `metadata` and `context_management` say nothing to this server.
+// Parse reads the body of a request for a message. The conversation must end with the user: a reply that the client begins and the model goes on with,
+// Anthropic's prefill, cannot be honoured.
 func (messages) Parse(_ http.Header, body []byte) (*Request, error) {
+	q, err := parseMessages(body)
+	if err == nil && q.Messages[len(q.Messages)-1].Role == "assistant" {
+		err = badf("messages", "This model does not support assistant message prefill. The conversation must end with a user message.")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// Parse reads the body of a request for a count.
+func (messagesCount) Parse(_ http.Header, body []byte) (*Request, error) { return parseMessages(body) }
+
+// parseMessages reads the body of either. `cache_control`, `thinking`, `metadata` and `context_management` say nothing to this server.
+func parseMessages(body []byte) (*Request, error) {
 	var in messagesBody
 	if err := decode(body, &in); err != nil {
 		return nil, err

@@ -195,6 +195,11 @@ func TestRefused(t *testing.T) {
 		{Chat(), `{` + user + `,"n":0}`, "n", "at least 1"},
 		{Chat(), `{` + user + `,"logit_bias":{"5":1}}`, "logit_bias", "not supported"},
 		{Chat(), `{` + user + `,"functions":[{"name":"f"}]}`, "functions", "use tools"},
+		{Chat(), `{` + user + `,"continue_final_message":true}`, "continue_final_message", "not supported"},
+		{Chat(), `{` + user + `,"add_generation_prompt":false}`, "add_generation_prompt", "not supported"},
+		{Chat(), `{` + user + `,"chat_template":"{{ messages }}"}`, "chat_template", "not supported"},
+		{Chat(), `{` + user + `,"chat_template_kwargs":{"enable_thinking":false}}`, "chat_template_kwargs", "not supported"},
+		{Chat(), `{` + user + `,"documents":[{"text":"x"}]}`, "documents", "not supported"},
 		{Chat(), `{` + user + `,"tools":[{"type":"retrieval"}]}`, "tools[0]", "must be"},
 		{Chat(), `{` + user + `,"tool_choice":"required"}`, "tool_choice", "no tools"},
 		{Chat(), `{` + user + `,"tool_choice":"any"}`, "tool_choice", "allowed are none, auto and required"},
@@ -220,6 +225,7 @@ func TestRefused(t *testing.T) {
 		{Messages(), `{` + user + `,"thread":{"type":"create"}}`, "thread", "send the whole history"},
 		{Messages(), `{"messages":[{"role":"tool","content":"x"}]}`, "messages[0].role", `"tool"`},
 		{Messages(), `{"messages":[{"role":"user","content":[{"type":"document"}]}]}`, "messages[0].content[0].type", `"document"`},
+		{Messages(), `{"messages":[{"role":"user","content":"17*23?"},{"role":"assistant","content":"{\"answer\": "}]}`, "messages", "does not support assistant message prefill. The conversation must end with a user message"},
 		{Messages(), `{` + user + `,"tool_choice":{"type":"tool","name":"f"}}`, "tool_choice", "no tools"},
 		{Messages(), `{` + user + `,"mcp_servers":[{"url":"x"}]}`, "mcp_servers", "not supported"},
 		{Messages(), `{` + user + `,"output_config":{"format":{"type":"xml"}}}`, "output_config.format", "json_schema"},
@@ -231,6 +237,16 @@ func TestRefused(t *testing.T) {
 		require.Equal(t, c.param, e.Param, c.body)
 		require.Contains(t, e.Message, c.message)
 	}
+}
+
+// What says that the reply begins a turn of its own is what happens, and is taken; a chat may end with a turn of the assistant, behind which the reply is
+// another one; and the tokens of any conversation can be counted.
+func TestWhatEndsAConversation(t *testing.T) {
+	const ends = `"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"}]`
+	want := []trajectory.Message{text("user", "x"), text("assistant", "y")}
+	require.Equal(t, want, parse(t, Chat(), `{`+ends+`}`).Messages)
+	require.Equal(t, want, parse(t, Chat(), `{`+ends+`,"continue_final_message":false,"add_generation_prompt":true,"chat_template":null,"chat_template_kwargs":{}}`).Messages)
+	require.Equal(t, want, parse(t, MessagesCount(), `{`+ends+`}`).Messages)
 }
 
 // TestDigest: a retry has the digest of the request, however its JSON is written; another request does not.

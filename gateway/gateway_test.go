@@ -437,6 +437,21 @@ func TestAStreamBeginsWithItsUsage(t *testing.T) {
 	require.Len(t, b.told.Turns, 1)
 }
 
+// A reply that was begun for the policy, which the policy would not go on with, is refused. Its tokens can be counted.
+func TestABegunReplyIsRefused(t *testing.T) {
+	b := newBench(t, byRound("391"))
+	const body = `{"max_tokens":5,"messages":[{"role":"user","content":"17*23?"},{"role":"assistant","content":"{\"answer\": "}]}`
+	status, text := b.post("/v1/messages", body)
+	require.Equal(t, http.StatusBadRequest, status, text)
+	require.Contains(t, text, "This model does not support assistant message prefill. The conversation must end with a user message.")
+	status, text = b.post("/v1/messages/count_tokens", body)
+	require.Equal(t, http.StatusOK, status, text)
+	status, text = b.post("/v1/chat/completions", `{"messages":[{"role":"user","content":"17*23?"},{"role":"assistant","content":"It is"}],"continue_final_message":true}`)
+	require.Equal(t, http.StatusBadRequest, status, text)
+	require.Contains(t, text, "continue_final_message is not supported")
+	require.Empty(t, b.told.Turns)
+}
+
 // The text of a completion is what was sampled, its thought with it, so that a client goes on after prompt and text. The trajectory's answer is what comes
 // behind the thought.
 func TestACompletionKeepsItsThought(t *testing.T) {

@@ -190,7 +190,7 @@ func (h *handler) reward(w http.ResponseWriter, r *http.Request, d dialects.Dial
 
 // count answers how many tokens a conversation has. It is no call: nothing is sampled or recorded.
 func (h *handler) count(w http.ResponseWriter, r *http.Request, s *Session) {
-	d := h.dialects["messages"]
+	d := dialects.MessagesCount()
 	q, err := h.read(w, r, d)
 	if err != nil {
 		d.Fail(w, err)

@@ -81,6 +81,12 @@ func TestMessages(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &count))
 	require.Equal(t, prompt, count.Tokens)
 	require.Len(t, h.engine.Requests(), 1, "nothing is sampled to count")
+	const begun = `{"model":"m","messages":[{"role":"user","content":"a"},{"role":"assistant","content":"It is"}]}`
+	status, out = h.ask("/v1/messages", begun)
+	require.Equal(t, 400, status)
+	require.Contains(t, out, "does not support assistant message prefill")
+	status, out = h.ask("/v1/messages/count_tokens", begun)
+	require.Equal(t, 200, status, out)
 }
 
 // TestAgentStreams: the streams of both dialects end as their whole replies, and come piece by piece.

@@ -189,7 +189,7 @@ func (s *Server) table() []route {
 	agentAPI := func(d dialects.Dialect) *agentAPI {
 		return &agentAPI{Dialect: d, models: models, stamp: s.stamp, codec: codec, queue: &s.queue, talks: talks, engine: engine, keepAlive: o.KeepAlive}
 	}
-	responses, messages := agentAPI(dialects.Responses()), agentAPI(dialects.Messages())
+	responses, messages, counts := agentAPI(dialects.Responses()), agentAPI(dialects.Messages()), agentAPI(dialects.MessagesCount())
 	table := []route{
 		{"GET", "/health", s.health},
 		{"GET", "/ping", s.health},
@@ -205,7 +205,7 @@ func (s *Server) table() []route {
 		{"POST", "/detokenize", handle(&s.queue, true, tokens.detokenize)},
 		{"POST", "/v1/responses", responses.handle(false, responses.complete)},
 		{"POST", "/v1/messages", messages.handle(false, messages.complete)},
-		{"POST", "/v1/messages/count_tokens", messages.handle(true, messages.countTokens)},
+		{"POST", "/v1/messages/count_tokens", counts.handle(true, counts.countTokens)},
 	}
 	return append(table, (&control{queue: &s.queue, gate: &s.gate, weights: &s.weights, reload: o.Reload}).routes()...)
 }
