@@ -1,7 +1,9 @@
 package dialects
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"testing"
 
@@ -74,6 +76,24 @@ func TestErrorInStream(t *testing.T) {
 			require.Equal(t, "the engine broke", hear(t, d, rec.Body.String(), true).Error, d.Name())
 		}
 	}
+}
+
+// A stream of Responses that fails before its first piece begins as every one does: OpenAI's client takes no response.failed without a response.created.
+func TestAFailureBehindAKeepAlive(t *testing.T) {
+	rec := httptest.NewRecorder()
+	w := Responses().Stream(rec, &Request{}, Reply{ID: "1"})
+	require.NoError(t, w.Ping())
+	w.Fail(errors.New("the engine broke"))
+	events, _ := readEvents(t, rec.Body.String())
+	var got []string
+	for _, e := range events {
+		var v struct {
+			Serial int `json:"sequence_number"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(e.data), &v))
+		got = append(got, fmt.Sprint(v.Serial, " ", e.name))
+	}
+	require.Equal(t, []string{"0 response.created", "1 response.in_progress", "2 response.failed"}, got)
 }
 
 // TestPing: it keeps a connection alive in each dialect's form, before and between pieces.

@@ -288,6 +288,9 @@ func (w *responsesWriter) Fail(err error) {
 		openAIFail(w.events.w, err)
 		return
 	}
+	if w.begin() != nil { // it may be that only keep-alives were written
+		return
+	}
 	e := asError(err)
 	code := e.Code
 	if code == "" {
