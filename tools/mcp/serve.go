@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,7 +23,8 @@ type Server struct {
 	most     int // sessions at once
 	mu       sync.Mutex
 	closed   bool
-	sessions sync.WaitGroup
+	followed map[*sdk.ServerSession]bool // those over HTTP that called, whose end ends their trajectory
+	sessions sync.WaitGroup              // of them
 }
 
 // ServerOptions bound the sessions over HTTP, each of which keeps the state of its tools: a workspace, a sandbox.
@@ -39,10 +41,9 @@ func NewServer(r *tools.Registry, version string, o ServerOptions) (*Server, err
 	if o.Idle == 0 {
 		o.Idle = time.Hour
 	}
-	s := &Server{registry: r, most: o.MaxSessions}
+	s := &Server{registry: r, most: o.MaxSessions, followed: map[*sdk.ServerSession]bool{}}
 	s.server = sdk.NewServer(&sdk.Implementation{Name: "agentfly", Version: version}, &sdk.ServerOptions{
 		Logger: slog.New(slog.DiscardHandler), Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}}, // the tools stay the same
-		InitializedHandler: func(_ context.Context, request *sdk.InitializedRequest) { s.follow(request.Session) },
 	})
 	specs := r.Specs()
 	if len(specs) == 0 {
@@ -107,17 +108,26 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// follow ends the trajectory of a session with it.
-func (s *Server) follow(session *sdk.ServerSession) {
+// follow has the end of a session over HTTP end its trajectory, from its first call on: there is no state before. ServeStdio ends that of its own session.
+// It fails where the server is closed.
+func (s *Server) follow(session *sdk.ServerSession) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return
+	switch {
+	case s.closed:
+		return errors.New("the server is about to end")
+	case s.followed[session] || session.ID() == "":
+		return nil
 	}
+	s.followed[session] = true
 	s.sessions.Go(func() {
 		_ = session.Wait() // why it ended does not matter to the tools
 		s.registry.End(trajectoryOf(session))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.followed, session)
 	})
+	return nil
 }
 
 // trajectoryOf names a session to the tools. One over standard input has no name, and there is only one.
@@ -129,6 +139,9 @@ func trajectoryOf(session *sdk.ServerSession) string {
 }
 
 func (s *Server) call(ctx context.Context, request *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+	if err := s.follow(request.Session); err != nil {
+		return nil, err
+	}
 	call := trajectory.ToolCall{Name: request.Params.Name, Arguments: request.Params.Arguments}
 	result := s.registry.Invoke(ctx, trajectoryOf(request.Session), call)
 	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: result.Observation}}, IsError: result.Failed}, nil

@@ -139,6 +139,48 @@ func TestServeHTTP(t *testing.T) {
 	}
 }
 
+// The state of a session whose client calls without having sent notifications/initialized is gone with it too, and a server that was closed takes no call.
+func TestServeHTTPWithoutInitialized(t *testing.T) {
+	c, s := served(t)
+	site := httptest.NewServer(s)
+	defer site.Close()
+	send := func(method, session, body string) (id, text string) {
+		request, err := http.NewRequestWithContext(t.Context(), method, site.URL, strings.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Accept", "application/json, text/event-stream")
+		if session != "" {
+			request.Header.Set("Mcp-Session-Id", session)
+		}
+		response, err := site.Client().Do(request)
+		require.NoError(t, err)
+		data, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		return response.Header.Get("Mcp-Session-Id"), string(data)
+	}
+	const begin = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`
+	const call = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"count","arguments":{"by":1}}}`
+	for _, deleted := range []bool{true, false} {
+		session, _ := send(http.MethodPost, "", begin)
+		for _, want := range []string{`"text":"1"`, `"text":"2"`} {
+			_, text := send(http.MethodPost, session, call)
+			require.Contains(t, text, want)
+		}
+		if deleted {
+			send(http.MethodDelete, session, "")
+		}
+	}
+	require.NoError(t, s.Close())
+	require.Empty(t, c.calls)
+	require.Len(t, c.ended, 2)
+	session, _ := send(http.MethodPost, "", begin)
+	_, text := send(http.MethodPost, session, call)
+	require.Contains(t, text, "the server is about to end")
+	require.Empty(t, c.calls)
+	send(http.MethodDelete, session, "")
+}
+
 func TestNothingToServe(t *testing.T) {
 	_, err := NewServer(tools.NewRegistry(tools.Options{}), "1", ServerOptions{})
 	require.EqualError(t, err, "mcp: there is no tool to serve")
