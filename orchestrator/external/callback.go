@@ -6,13 +6,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/wording"
 )
 
-// Callback asks a service to run the agent: it posts the assignment and waits for the answer, which may be empty or {"answer": …, "reward": …}.
+// Callback asks a service to run the agent: it posts the assignment and waits for the answer, which may be empty, {"answer": …, "reward": …} or
+// {"error": "why"}.
 type Callback struct {
 	URL    string
 	Client *http.Client // nil: one without a deadline of its own
@@ -52,11 +55,33 @@ func (c *Callback) Run(ctx context.Context, a Assignment) (end Ended, err error)
 		if len(data) > most {
 			return end, fmt.Errorf("the agent's service %s answered with more than %d bytes, which are the most that are read", c.URL, most)
 		}
-		if err := json.Unmarshal(text, &end); err != nil {
+		var r result
+		if err := json.Unmarshal(text, &r); err != nil {
 			return end, fmt.Errorf("the agent's service %s answered no JSON: %w", c.URL, err)
 		}
+		if key, meant := misspelt(text); key != "" {
+			return end, fmt.Errorf("the agent's service %s answered the unknown key %q (did you mean %q?)", c.URL, wording.Clip(key, 40), meant)
+		}
+		return r.end()
 	}
 	return end, nil
+}
+
+// misspelt is a key of a JSON object that is near to one of a result which the object lacks: with it the reward or the answer would be missing. Keys that
+// are near to none are the service's own. "": there is no such key.
+func misspelt(object []byte) (key, meant string) {
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(object, &members) // it was read before
+	keys := slices.Sorted(maps.Keys(members))
+	for _, lacks := range []string{"answer", "reward"} {
+		if slices.ContainsFunc(keys, func(k string) bool { return strings.EqualFold(k, lacks) }) {
+			continue
+		}
+		if near := wording.Nearest(lacks, keys); near != "" {
+			return near, lacks
+		}
+	}
+	return "", ""
 }
 
 // Close implements Runner.

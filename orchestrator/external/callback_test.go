@@ -38,3 +38,28 @@ func TestALongAnswerOfAService(t *testing.T) {
 		})
 	}
 }
+
+// An error that a service answers fails the trajectory, and so does a misspelt key, whose reward or answer would be missing. Other keys are the service's own.
+func TestAServiceThatFailsOrMisspells(t *testing.T) {
+	for body, wrong := range map[string]string{
+		`{"answer":"391","rewrad":1}`:                         `the agent's service URL answered the unknown key "rewrad" (did you mean "reward"?)`,
+		`{"reward":1,"anwser":"391"}`:                         `the agent's service URL answered the unknown key "anwser" (did you mean "answer"?)`,
+		`{"rewards":1}`:                                       `the agent's service URL answered the unknown key "rewards" (did you mean "reward"?)`,
+		`{"error":"the browser crashed"}`:                     `the agent says: the browser crashed`,
+		`{"answer":"391","reward":1,"error":"judged late"}`:   `the agent says: judged late`,
+		`{"reward":1,"error":null}`:                           "",
+		`{"reward":1,"error":""}`:                             "",
+		`{"Reward":1,"reward_parts":{"format":1}}`:            "",
+		`{"status":"done","reward":1,"steps":[],"score":0.5}`: "",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) }))
+		end, err := (&external.Callback{URL: server.URL}).Run(t.Context(), assignment("train-0-0-0"))
+		server.Close()
+		if wrong != "" {
+			require.EqualError(t, err, strings.ReplaceAll(wrong, "URL", server.URL), body)
+			continue
+		}
+		require.NoError(t, err, body)
+		require.InDelta(t, 1, *end.Reward, 0, body)
+	}
+}
