@@ -126,12 +126,9 @@ func (g *Gateway) Recover() { g.sessions.recover() }
 // Await says which sessions of before go on, by their keys: requests for those that are not open yet wait for them.
 func (g *Gateway) Await(keys ...string) { g.sessions.await(keys...) }
 
-// Expects waits for the session with a key to open, where it goes on after a restart, and tells whether it is open, or may be later.
-func (g *Gateway) Expects(ctx context.Context, key string) (open, later bool) {
-	if key == "" {
-		return false, false
-	}
-	f := g.sessions.find(ctx, key)
+// Expects waits for the session with one of the keys to open, where it goes on after a restart, and tells whether one is open, or may be later.
+func (g *Gateway) Expects(ctx context.Context, keys ...string) (open, later bool) {
+	f := g.sessions.find(ctx, keys...)
 	return f.session != nil, f.session == nil && f.later()
 }
 

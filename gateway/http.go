@@ -8,14 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/internal/httpserver"
+	"github.com/agentfly/agentfly/internal/sessionkey"
 	"github.com/agentfly/agentfly/internal/wording"
 )
 
@@ -40,36 +39,15 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.handler.limited.ServeHTTP(w, r)
 }
 
-// PathPrefix stands before a key in a URL's path, for agents that can set a base URL and no key.
-const PathPrefix = "/s/"
-
 // place is what a request's path and headers say: whose it is and what it wants.
 type place struct {
 	keys  []string // those that it bears: a program may send one of its own beside its session's
 	route string   // without /v1/
 }
 
-func placeOf(r *http.Request) (p place) {
-	rest := path.Clean("/" + r.URL.Path)
-	if after, ok := strings.CutPrefix(rest, PathPrefix); ok {
-		var key string
-		key, rest, _ = strings.Cut(after, "/")
-		p.keys, rest = append(p.keys, key), "/"+rest
-	}
-	p.route = strings.TrimPrefix(strings.TrimPrefix(rest, "/v1"), "/")
-	if len(p.keys) > 0 {
-		return p
-	}
-	if given, ok := httpserver.Bearer(r); ok {
-		p.keys = append(p.keys, given)
-	}
-	p.keys = append(p.keys, r.Header.Get("X-Api-Key"), r.Header.Get("X-Goog-Api-Key"))
-	p.keys = slices.DeleteFunc(p.keys, func(key string) bool { return key == "" })
-	return p
-}
-
 func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
-	p := placeOf(r)
+	var p place
+	p.keys, p.route = sessionkey.Read(r)
 	if p.route == "health" {
 		reply(w, http.StatusOK, map[string]string{"status": "ok"})
 		return
@@ -131,7 +109,7 @@ func (h *handler) session(ctx context.Context, p place) (*Session, error) {
 	case f.ended != "":
 		return nil, &dialects.Error{Status: http.StatusUnauthorized, Message: "the session of this key is over: " + f.ended, Code: "session_over"}
 	case len(p.keys) == 0:
-		return nil, &dialects.Error{Status: http.StatusUnauthorized, Message: "the API key is missing; a session has one of its own: send it as Authorization: Bearer KEY, x-api-key, or in the path as " + PathPrefix + "KEY/v1", Code: "invalid_api_key"}
+		return nil, &dialects.Error{Status: http.StatusUnauthorized, Message: "the API key is missing; a session has one of its own: send it as Authorization: Bearer KEY, x-api-key, or in the path as " + sessionkey.PathPrefix + "KEY/v1", Code: "invalid_api_key"}
 	}
 	return nil, &dialects.Error{Status: http.StatusUnauthorized, Message: "the API key is not that of a session", Code: "invalid_api_key"}
 }

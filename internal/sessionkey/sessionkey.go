@@ -1,4 +1,4 @@
-// Package sessionkey makes the keys with which agents reach their sessions, and takes them apart.
+// Package sessionkey makes the keys with which agents reach their sessions, reads them from requests, and takes them apart.
 //
 // It does not know which sessions there are, or who may go on with one (package gateway does).
 package sessionkey

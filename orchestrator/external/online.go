@@ -30,8 +30,9 @@ type Online struct {
 	Patience time.Duration // for which a request for a task waits; 0: 20 s
 	// Begin begins a trajectory for a task that an agent brings, and returns its id; its Run follows. nil: agents bring none.
 	Begin func(ctx context.Context, task trajectory.Task) (id string, err error)
-	// Expects waits for the session with a key to open, where it goes on after a restart, and tells whether it is open, or may be later. nil: none goes on.
-	Expects func(ctx context.Context, key string) (open, later bool)
+	// Expects waits for the session with one of the keys to open, where it goes on after a restart, and tells whether one is open, or may be later. nil:
+	// none goes on.
+	Expects func(ctx context.Context, keys ...string) (open, later bool)
 
 	once  sync.Once
 	open  chan *waiting // trajectories that wait for an agent
@@ -260,9 +261,8 @@ func (o *Online) offer(w *waiting) {
 
 // result takes the end of an agent.
 func (o *Online) result(w http.ResponseWriter, r *http.Request) {
-	of, was, over, later := o.awaitBearer(r)
+	of, holder, was, over, later := o.awaitBearer(r)
 	if of != nil && of.Hold != nil && !over {
-		_, holder := sessionkey.Split(keyOf(r))
 		if err := of.Hold(holder); err != nil {
 			refuse(w, http.StatusUnauthorized, err.Error())
 			return
@@ -331,37 +331,37 @@ func (w *waiting) end(r result) bool {
 }
 
 // awaitBearer is bearer, which waits for a trajectory that goes on after a restart, and is not there yet. later: it may be there later.
-func (o *Online) awaitBearer(r *http.Request) (of *waiting, was string, over, later bool) {
+func (o *Online) awaitBearer(r *http.Request) (of *waiting, holder, was string, over, later bool) {
+	keys, _ := sessionkey.Read(r)
 	late := time.Now().Add(o.Patience)
 	for {
-		if of, was, over = o.bearer(r); of != nil || over || o.Expects == nil || !time.Now().Before(late) {
-			return of, was, over, false
+		if of, holder, was, over = o.bearer(keys); of != nil || over || o.Expects == nil || !time.Now().Before(late) {
+			return of, holder, was, over, false
 		}
-		open, later := o.Expects(r.Context(), keyOf(r))
+		open, later := o.Expects(r.Context(), keys...)
 		if !open {
-			return nil, "", false, later
+			return nil, "", "", false, later
 		}
 		select {
 		case <-time.After(5 * time.Millisecond): // its session is open, and its runner is about to begin or to end
 		case <-r.Context().Done():
-			return nil, "", false, true
+			return nil, "", "", false, true
 		}
 	}
 }
 
-// keyOf is the key that a request bears; "": none.
-func keyOf(r *http.Request) string {
-	key, _ := httpserver.Bearer(r)
-	return key
-}
-
-// bearer finds whose key a request bears: a trajectory that waits, or one that is over, with its result.
-func (o *Online) bearer(r *http.Request) (of *waiting, was string, over bool) {
-	key, _ := sessionkey.Split(keyOf(r))
+// bearer finds whose key is among those of a request: a trajectory that waits, or one that is over, with its result. holder is whom the key was made for.
+func (o *Online) bearer(keys []string) (of *waiting, holder, was string, over bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	was, over = o.over[key]
-	return o.taken[key], was, over
+	for _, borne := range keys {
+		key, holder := sessionkey.Split(borne)
+		was, over = o.over[key]
+		if of = o.taken[key]; of != nil || over {
+			return of, holder, was, over
+		}
+	}
+	return nil, "", "", false
 }
 
 // settled is how many results are remembered.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -127,4 +128,41 @@ func TestPostedResultsThatAreNone(t *testing.T) {
 	status, text := post(`{"reward":0.5}`)
 	require.Equal(t, http.StatusOK, status, text)
 	require.Equal(t, 0.5, <-reward)
+}
+
+// The key with which a result is posted is read as the gateway reads it: from any of its headers, beside a key of the agent's own, or from the path.
+func TestTheKeyOfAResult(t *testing.T) {
+	key := assignment("train-0-0-0").Key
+	for name, c := range map[string]struct {
+		path   string
+		header http.Header
+	}{
+		"bearer":                  {"/agentfly/result", http.Header{"Authorization": {"Bearer " + key}}},
+		"x-api-key":               {"/agentfly/result", http.Header{"X-Api-Key": {key}}},
+		"x-goog-api-key":          {"/agentfly/result", http.Header{"X-Goog-Api-Key": {key}}},
+		"beside one of the agent": {"/agentfly/result", http.Header{"Authorization": {"Bearer own"}, "X-Api-Key": {key}}},
+		"in the path":             {"/s/" + key + "/agentfly/result", http.Header{"Authorization": {"Bearer own"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &external.Online{Key: "run", Patience: time.Minute}
+			result := o.Routes()["/agentfly/result"]
+			var reward *float64
+			var run sync.WaitGroup
+			run.Go(func() {
+				a := assignment("train-0-0-0")
+				a.Resumed = true // its agent has it
+				end, _ := o.Run(t.Context(), a)
+				reward = end.Reward
+			})
+			require.Eventually(t, func() bool {
+				r := httptest.NewRequest(http.MethodPost, c.path, strings.NewReader(`{"reward":0.5}`))
+				r.Header = c.header
+				w := httptest.NewRecorder()
+				result(w, r)
+				return w.Code == http.StatusOK
+			}, 5*time.Second, time.Millisecond)
+			run.Wait()
+			require.InDelta(t, 0.5, *reward, 0)
+		})
+	}
 }

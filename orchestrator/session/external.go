@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -142,7 +141,8 @@ func (g *Guests) Answer() {
 // withRoutes answers some routes beside the gateway's.
 func withRoutes(made http.Handler, routes map[string]http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // as the gateway reads paths; a ServeMux redirects some, which not every client follows
-		if handle := routes[path.Clean("/"+r.URL.Path)]; handle != nil && r.Method == http.MethodPost {
+		_, route := sessionkey.Read(r)
+		if handle := routes["/"+route]; handle != nil && r.Method == http.MethodPost {
 			handle(w, r)
 			return
 		}

@@ -44,7 +44,7 @@ func TestKeysOfARunThatGoesOn(t *testing.T) {
 }
 
 // The routes of agents that come for tasks change nothing for the gateway beside them: a path with a slash too many, as clients make of a base URL that
-// ends with one, is answered and not sent elsewhere.
+// ends with one, is answered and not sent elsewhere. A path with a key or /v1 in front, as a base URL may have them, is the same route.
 func TestRoutesBesideTheGateway(t *testing.T) {
 	say := func(text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -54,6 +54,7 @@ func TestRoutesBesideTheGateway(t *testing.T) {
 	h := withRoutes(say("gateway"), map[string]http.HandlerFunc{"/agentfly/task": say("task")})
 	for request, want := range map[string]string{
 		"POST /agentfly/task": "task POST /agentfly/task", "POST //agentfly/task": "task POST //agentfly/task", "GET /agentfly/task": "gateway GET /agentfly/task",
+		"POST /s/KEY/agentfly/task": "task POST /s/KEY/agentfly/task", "POST /s/KEY/v1/agentfly/task": "task POST /s/KEY/v1/agentfly/task", "POST /v1/agentfly/task": "task POST /v1/agentfly/task",
 		"POST /v1/chat/completions": "gateway POST /v1/chat/completions", "POST //v1/chat/completions": "gateway POST //v1/chat/completions",
 	} {
 		method, path, _ := strings.Cut(request, " ")
