@@ -452,6 +452,18 @@ func TestABegunReplyIsRefused(t *testing.T) {
 	require.Empty(t, b.told.Turns)
 }
 
+// Parameters that are null, as some clients write those of a tool without any, are none in every format.
+func TestAToolWhoseParametersAreNull(t *testing.T) {
+	for _, format := range []string{"hermes", "qwen3_coder", "llama3_json", "mistral", "tags", "react"} {
+		b := newBench(t, byRound("ok"), func(o *gateway.Options, _ *gateway.SessionOptions) {
+			o.Format = func(specs []tools.Spec) (agents.Format, error) {
+				return agents.NewFormat(format, specs, agents.FormatOptions{})
+			}
+		})
+		b.chat([]map[string]any{user("x")}, "tools", json.RawMessage(`[{"type":"function","function":{"name":"f","parameters":null}}]`))
+	}
+}
+
 // The text of a completion is what was sampled, its thought with it, so that a client goes on after prompt and text. The trajectory's answer is what comes
 // behind the thought.
 func TestACompletionKeepsItsThought(t *testing.T) {

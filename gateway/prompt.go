@@ -144,6 +144,9 @@ func specsOf(schemas []json.RawMessage) ([]tools.Spec, error) {
 		if err := json.Unmarshal(t, &tool); err != nil {
 			return nil, &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("tools[%d]: %v", i, err), Param: "tools"}
 		}
+		if string(tool.Function.Parameters) == "null" { // as some clients write a tool without any
+			tool.Function.Parameters = nil
+		}
 		specs[i] = tools.Spec{Name: tool.Function.Name, Description: tool.Function.Description, Parameters: tool.Function.Parameters}
 	}
 	return specs, nil

@@ -100,6 +100,9 @@ func (c *conversation) format(p callParser) (agents.Format, error) {
 		if c.choice.Mode == dialects.ChoiceNamed && tool.Function.Name != c.choice.Name {
 			continue
 		}
+		if string(tool.Function.Parameters) == "null" { // as some clients write a tool without any
+			tool.Function.Parameters = nil
+		}
 		specs = append(specs, tools.Spec{Name: tool.Function.Name, Description: tool.Function.Description, Parameters: tool.Function.Parameters})
 	}
 	if len(specs) == 0 || c.choice.Mode == dialects.ChoiceNone {
