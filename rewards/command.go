@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,7 +28,8 @@ var _ = declareReward("command", newCommand, "what a program says of the traject
 
 // command runs a program of the job in the job's folder, with this process's rights. It reads the trajectory as JSON on standard input.
 type command struct {
-	args    []string
+	written []string // as the job has it, for errors
+	args    []string // with whole paths of program and script
 	folder  string
 	output  bool // its score is what it prints; else its exit status
 	timeout time.Duration
@@ -59,22 +62,30 @@ func newCommand(b *Builder, params map[string]any) (Reward, error) {
 	case !(p.Timeout >= 0.001 && p.Timeout <= 86400):
 		return nil, fmt.Errorf("the parameter timeout is %v; allowed is a millisecond (0.001) to a day", p.Timeout)
 	}
-	c := command{p.Command, b.Resources.Resolve("."), p.Score == byOutput, time.Duration(p.Timeout * float64(time.Second)), b.Resources}
+	c := command{p.Command, slices.Clone(p.Command), b.Resources.Resolve("."), p.Score == byOutput, time.Duration(p.Timeout * float64(time.Second)), b.Resources}
 	probe := exec.Command(c.args[0])
 	probe.Dir = c.folder
 	if err := probe.Err; err != nil {
 		return nil, fmt.Errorf("the program %s is not found: %w", c.args[0], err)
 	}
+	find := func(path *string) error { // what the job names may lie at home or in the working folder, and the program runs in the job's
+		whole, err := filepath.Abs(b.Resources.Resolve(*path))
+		if err == nil {
+			*path = whole
+			_, err = os.Stat(whole)
+		}
+		return err
+	}
 	if strings.Contains(c.args[0], "/") {
-		if _, err := os.Stat(b.Resources.Resolve(c.args[0])); err != nil {
+		if err := find(&c.args[0]); err != nil {
 			return nil, fmt.Errorf("the program is not found: %w", err)
 		}
 	}
-	for _, arg := range c.args[1:] {
-		if strings.HasPrefix(arg, "-") || !scripts.Is(arg) {
+	for i, arg := range c.args {
+		if i == 0 || strings.HasPrefix(arg, "-") || !scripts.Is(arg) {
 			continue
 		}
-		if _, err := os.Stat(b.Resources.Resolve(arg)); err != nil {
+		if err := find(&c.args[i]); err != nil {
 			return nil, fmt.Errorf("the script is not found: %w", err)
 		}
 		break // what follows is the script's own
@@ -141,11 +152,11 @@ func (c command) Score(ctx context.Context, in Input) (Score, error) {
 	case ctx.Err() != nil:
 		return Score{}, ctx.Err()
 	case limited.Err() != nil:
-		return Score{}, fmt.Errorf("%s is not done after %v (timeout)", c.args[0], c.timeout)
+		return Score{}, fmt.Errorf("%s is not done after %v (timeout)", c.written[0], c.timeout)
 	case err != nil:
-		return Score{}, fmt.Errorf("%s: %w", c.args[0], err)
+		return Score{}, fmt.Errorf("%s: %w", c.written[0], err)
 	case exit != 0 && (c.output || exit >= notRun):
-		return Score{}, fmt.Errorf("%s ended with status %d: %s", c.args[0], exit, wording.Clip(cmp.Or(lastLine(warnings), last), 200))
+		return Score{}, fmt.Errorf("%s ended with status %d: %s", c.written[0], exit, wording.Clip(cmp.Or(lastLine(warnings), last), 200))
 	case !c.output && exit == 0:
 		return Score{Value: 1}, nil
 	case !c.output:
@@ -153,7 +164,7 @@ func (c command) Score(ctx context.Context, in Input) (Score, error) {
 	}
 	value, err := strconv.ParseFloat(strings.TrimSpace(last), 64)
 	if err != nil {
-		return Score{}, fmt.Errorf("the last line that %s printed is %q; with score: output it must be a number", c.args[0], wording.Clip(last, 200))
+		return Score{}, fmt.Errorf("the last line that %s printed is %q; with score: output it must be a number", c.written[0], wording.Clip(last, 200))
 	}
 	return Score{Value: value}, nil
 }

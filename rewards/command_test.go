@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,29 @@ func TestCommandScores(t *testing.T) {
 	require.NoError(t, err, "it runs in the job's folder")
 	require.JSONEq(t, `{"id": "train-0-0-0", "answer": "4", "posted": null, "task": {"id": "t", "prompt": [{"role": "user", "content": "2 + 2?"}], "fields": {"answer": "4"}},
 		"turns": [{"completion": "call", "calls": [{"name": "calculator", "arguments": "{\"e\": \"2+2\"", "observation": "4", "failed": false}]}, {"completion": "4", "calls": []}]}`, string(read))
+}
+
+// The program runs in the job's folder, wherever it and its script lie.
+func TestCommandOfAnotherFolder(t *testing.T) {
+	home, folder := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{"grade": "#!/bin/sh\ntest -f here\n", "grade.sh": "test -f here\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte(text), 0o755))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "here"), nil, 0o644))
+	r := resources.New(resources.Options{Resolve: func(path string) string {
+		if rest, ok := strings.CutPrefix(path, "~/"); ok {
+			return filepath.Join(home, rest)
+		}
+		return filepath.Join(folder, path)
+	}})
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	for _, args := range [][]any{{"~/grade"}, {"sh", "~/grade.sh"}} {
+		reward, err := newCommand(&Builder{Context: t.Context(), Resources: r}, map[string]any{"command": args})
+		require.NoError(t, err)
+		score, err := reward.Score(t.Context(), Input{Trajectory: &trajectory.Trajectory{ID: "a"}})
+		require.NoError(t, err)
+		require.Equal(t, 1.0, score.Value)
+	}
 }
 
 // What is no score is an error that names the program, and nothing that it started is left.
