@@ -42,7 +42,7 @@ var emphasis = func() *regexp.Regexp {
 }()
 
 // Extract is the answer that a text gives: the last \boxed{…}; else what follows the last "answer is"; else all of it when it is one
-// line that reads as mathematics; else the last formula, or a number after it; else all of it.
+// line that reads as mathematics, without the words of a short sentence; else the last formula, or a number after it; else all of it.
 func Extract(text string) string {
 	text = strings.TrimSpace(text)
 	if inner, ok := Boxed(text); ok {
@@ -57,7 +57,7 @@ func Extract(text string) string {
 		return sentence(text[last[1]:])
 	}
 	if len(text) <= maxLength && !strings.Contains(text, "\n") && readable(text) {
-		return text
+		return statement(text)
 	}
 	formula, formulaEnd := "", -1
 	all := findFormulas(text)
@@ -153,7 +153,7 @@ func (f formulas) at(i int) (inner string, length int) {
 // readable tells whether a text is mathematics, or a few words.
 func readable(text string) bool {
 	s := clean(text)
-	for _, m := range []mode{{}, {units: true}, {thousands: true}} {
+	for _, m := range modes {
 		if toks, _, err := lex(s, m); err == nil {
 			if n, err := parse(toks); err == nil && n.kind != kindText {
 				return true
@@ -163,9 +163,46 @@ func readable(text string) bool {
 	return len(strings.Fields(s)) <= 3 && !strings.ContainsAny(s, "0123456789")
 }
 
+// statement is what a line that reads as mathematics states: all of it, or where words of a sentence stand in it the last part of it
+// that reads as mathematics without them. What is said not to be is all of it too.
+func statement(text string) string {
+	s := clean(text)
+	l, err := newLexer(s, mode{units: true})
+	start := 0
+	if first, rest, found := strings.Cut(s, ","); found && connectives[strings.ToLower(first)] {
+		start = len(s) - len(rest)
+	}
+	if err != nil || len(l.prose) == 0 && start == 0 {
+		return text
+	}
+	answer := text
+	for _, span := range append(l.prose, [2]int{len(s), len(s)}) {
+		word := strings.ToLower(s[span[0]:span[1]])
+		if word == "no" || word == "not" {
+			return text
+		}
+		if part := strings.Trim(s[min(start, span[0]):span[0]], " ,=:"); strings.ContainsAny(part, "0123456789") && mathematics(part) {
+			answer = part
+		}
+		start = span[1]
+	}
+	return answer
+}
+
+// connectives are words of four letters and more that begin a sentence before a comma and say nothing.
+var connectives = set("thus", "then", "hence", "therefore", "finally")
+
 // mathematics tells whether a text has a reading without words but those for what is counted.
 func mathematics(text string) bool {
-	return slices.ContainsFunc(readings(clean(text)), wordless)
+	s := clean(text)
+	for _, m := range modes {
+		if l, err := newLexer(s, m); err == nil && len(l.prose) == 0 {
+			if n, err := parse(l.out); err == nil && wordless(n) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func wordless(n *node) bool {

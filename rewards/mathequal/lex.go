@@ -32,6 +32,8 @@ type mode struct {
 	units     bool // a word after a space is a unit, also a short one
 }
 
+var modes = []mode{{}, {thousands: true}, {units: true}, {thousands: true, units: true}}
+
 var errLex = errors.New("not mathematics")
 
 type lexer struct {
@@ -46,18 +48,22 @@ type lexer struct {
 	verbal  bool // the answer is letters, white space and commas alone
 	differs bool // the mode made a difference
 	nested  int
+	prose   [][2]int // where words stand that fell apart into variables
 }
 
 // lex splits an answer into tokens, and tells whether the mode made a difference.
 func lex(s string, m mode) ([]token, bool, error) {
+	l, err := newLexer(s, m)
+	return l.out, l.differs, err
+}
+
+// newLexer is a lexer at the end of an answer.
+func newLexer(s string, m mode) (*lexer, error) {
 	verbal := !strings.ContainsFunc(s, func(r rune) bool {
 		return r > unicode.MaxASCII || !isLetter(byte(r)) && !strings.ContainsRune(" \t\r\n,;", r)
 	})
 	l := &lexer{mode: m, in: s, latex: strings.Contains(s, `\`), verbal: verbal}
-	if err := l.run(); err != nil {
-		return nil, false, err
-	}
-	return l.out, l.differs, nil
+	return l, l.run()
 }
 
 func (l *lexer) add(k tokenKind, text string) {
@@ -133,9 +139,28 @@ func (l *lexer) letters() {
 	if l.word(run) {
 		return
 	}
+	if !l.inText && l.isProse(start) {
+		l.prose = append(l.prose, [2]int{start, l.pos})
+	}
 	for _, c := range run {
 		l.add(tokSymbol, string(c))
 	}
+}
+
+// isProse tells whether the run of letters that ends here is a word of a sentence, of two or three letters, and stands alone: the is,
+// of and Bob are such, and mx, PQ and Prt are products.
+func (l *lexer) isProse(start int) bool {
+	run := l.in[start:l.pos]
+	lower := strings.ToLower(run)
+	before := start == 0 || strings.IndexByte(" \t,", l.in[start-1]) >= 0
+	after := l.pos == len(l.in) || strings.IndexByte(" \t,=", l.in[l.pos]) >= 0
+	switch {
+	case !before || !after || strings.ToUpper(run) == run || product(lower) && lower == run || lower == "mod":
+		return false
+	case len(run) == 2: // Ax + By has products
+		return shortWords[lower] && lower != "am" && lower != "pm" && (lower == run || start == 0)
+	}
+	return strings.ContainsAny(lower, "aeiouy")
 }
 
 // word adds a run as one token if it is one.

@@ -65,7 +65,7 @@ func Equal(a, b string, o Options) bool {
 // readings are what an answer may mean: 1,234 is a number or a list, 5 m a length or a product.
 func readings(s string) []*node {
 	var out []*node
-	for _, m := range []mode{{}, {thousands: true}, {units: true}, {thousands: true, units: true}} {
+	for _, m := range modes {
 		toks, differs, err := lex(s, m)
 		if err != nil || m != (mode{}) && !differs {
 			continue

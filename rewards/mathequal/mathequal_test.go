@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -145,6 +146,54 @@ func TestExtractedIsRead(t *testing.T) {
 		require.False(t, Equal("5", Extract(text), Options{}), text)
 	}
 	require.True(t, Equal("1, 2", Extract(`The answer is \(x=1\) or \(x=2\).`), Options{}))
+}
+
+// TestSentences holds short sentences against the answer that they give, and against those that they do not give.
+func TestSentences(t *testing.T) {
+	for _, c := range []struct {
+		text, right string
+		wrong       []string
+	}{
+		{"The age of Bob is 25.", "25", []string{"5"}},
+		{"She has 25 apples left.", "25", []string{"25 boxes", "26"}},
+		{"Tim has 25 toys.", "25 toys", []string{"25 cars"}},
+		{"Sam has 25.", "25", nil},
+		{"Sam has 25 cm.", "0.25 m", []string{"25 m"}},
+		{"His age is 25.", "25", nil},
+		{"The sum is 25.", "25", nil},
+		{"We get 25.", "25", nil},
+		{"So x = 25.", "25", []string{"y = 25"}},
+		{"So, x = 25", "x = 25", []string{"y = 25"}},
+		{"Thus, 25.", "25", nil},
+		{"20 is the answer", "20", nil},
+		{"Tom is 20 years old.", "20", []string{"20 cm"}},
+		{"Tom = 20", "20", nil},
+		{"sum = 20", "20", nil},
+		{"Each one got 25.", "25", nil},
+		{"I get 5 as the sum", "5", nil},
+		{"So $x = 5$.", "5", nil},
+		{"The answer is **5** for Bob.", "5", nil},
+		{"The answer is **5** as he said", "5", nil},
+		{"So x + 1", "x + 1", []string{"1", "x"}},
+		{`So \frac{1}{2}`, "0.5", []string{"1", "2"}},
+		{"We get 2x", "2x", []string{"2"}},
+		{"So 5 + y", "y + 5", []string{"5", "y"}},
+		{"x is not 25", "x is not 25", []string{"25"}},
+		{"3 mod 7", "3 mod 7", []string{"3", "7"}},
+		{"2 am", "2 am", []string{"2", "2 pm"}},
+		{"3 xy", "3yx", []string{"3"}},
+		{"Ax + By = 3", "By + Ax = 3", []string{"3"}},
+		{"2 AB", "2 BA", []string{"2"}},
+		{"I = 2 Prt", "2 rtP", []string{"2"}},
+		{"12 men", "12", []string{"12 women", "1"}},
+		{"3 red hats", "3", []string{"3 cups"}},
+	} {
+		got := Extract(c.text)
+		assert.True(t, Equal(got, c.right, Options{}), "%q gives %q", c.text, got)
+		for _, wrong := range c.wrong {
+			assert.False(t, Equal(got, wrong, Options{}), "%q gives %q, is %q", c.text, got, wrong)
+		}
+	}
 }
 
 // TestExtractLongTexts shows that marks that are never closed do not make the time grow with the square of the length: it was minutes.
