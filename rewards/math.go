@@ -3,6 +3,7 @@ package rewards
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/rewards/mathequal"
@@ -17,8 +18,8 @@ type mathEqualParams struct {
 var _ = declareReward("math_equal", newMathEqual, "1 when the answer states the same mathematics as a right one; else 0")
 
 // newMathEqual makes math_equal: 1 when the final answer states the same as a right one, by package mathequal, else 0. Of an answer in
-// sentences the last \boxed{…} counts, else what follows "answer is", else its last formula or number; the part extracted is 1 where
-// there was anything to compare.
+// sentences the last \boxed{…} counts, else what follows "answer is", else its last formula or number, and one line also counts as it
+// is; the part extracted is 1 where there was anything to compare.
 func newMathEqual(_ *Builder, params map[string]any) (Reward, error) {
 	p := mathEqualParams{Field: "answer"}
 	if err := resources.Decode(params, &p); err != nil {
@@ -33,25 +34,38 @@ func newMathEqual(_ *Builder, params map[string]any) (Reward, error) {
 			return Score{}, err
 		}
 		text, given := in.Trajectory.FinalAnswer()
-		answer := mathequal.Extract(text)
+		answers := givenMath(text)
 		if p.Boxed {
-			answer, _ = mathequal.Boxed(text)
+			boxed, _ := mathequal.Boxed(text)
+			answers = []string{boxed}
 		}
-		if given < 0 || answer == "" {
+		if given < 0 || answers[0] == "" {
 			return Score{0, map[string]float64{"extracted": 0}}, nil
 		}
-		return Score{truth(sameMath(answer, golds, p.Tolerance)), map[string]float64{"extracted": 1}}, nil
+		return Score{truth(sameMath(answers, golds, p.Tolerance)), map[string]float64{"extracted": 1}}, nil
 	})), nil
 }
 
-// sameMath tells whether an answer is one of the right ones.
-func sameMath(answer string, golds []string, tolerance float64) bool {
+// givenMath is the answer that a text gives, and where the text is one line without \boxed all of it too: 3 hours 20 minutes is no
+// mathematics, and a task's right answer.
+func givenMath(text string) []string {
+	answers := []string{mathequal.Extract(text)}
+	if _, boxed := mathequal.Boxed(text); !boxed && !strings.Contains(strings.TrimSpace(text), "\n") {
+		answers = append(answers, text)
+	}
+	return answers
+}
+
+// sameMath tells whether one of the answers is one of the right ones.
+func sameMath(answers, golds []string, tolerance float64) bool {
 	for _, gold := range golds {
 		if boxed, ok := mathequal.Boxed(gold); ok { // a worked solution
 			gold = boxed
 		}
-		if mathequal.Equal(answer, gold, mathequal.Options{Tolerance: tolerance}) {
-			return true
+		for _, answer := range answers {
+			if mathequal.Equal(answer, gold, mathequal.Options{Tolerance: tolerance}) {
+				return true
+			}
 		}
 	}
 	return false

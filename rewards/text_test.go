@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/trajectory"
@@ -134,6 +135,38 @@ func FuzzOverlap(f *testing.F) {
 		require.Equal(t, 1.0, bestMatch(a, []string{b, a}))
 		require.Equal(t, normalize(a, true), strings.TrimSpace(normalize(a, true)))
 	})
+}
+
+// TestMathEqualOfText shows that text with digits equals itself, and that a part of a ratio or of a time is no answer.
+func TestMathEqualOfText(t *testing.T) {
+	for _, gold := range []string{
+		"3:4", "11:00", "11:00 AM", "4:30", "3:45 p.m.", "1:2:3", "June 20", "Route 66", "Q3 2020", "3 hours 20 minutes", "5 feet 3 inches", "3 mod 7",
+	} {
+		task := map[string]any{"answer": gold}
+		assert.Equal(t, 1.0, scored(t, made(t, "math_equal", nil), input(task, answer(gold))).Value, gold)
+		assert.Equal(t, 1.0, scored(t, made(t, "math_equal_reward", nil), input(task, answer(gold))).Value, gold)
+	}
+	for _, c := range []struct {
+		gold, given string
+		want        float64
+	}{
+		{"3:4", "The ratio is 3:4.", 1},
+		{"4", "3:4", 0},
+		{"3", "3:4", 0},
+		{"4", "The ratio of the two is 3:4.", 0},
+		{"3:4", "The ratio of the two is 4:3.", 0},
+		{"0", "It starts at 11:00 today", 0},
+		{"11:00", "It starts at 11:00 today", 1},
+		{"25", "In the second step 2: 25", 1},
+		{"June 20", "June 21", 0},
+		{"June 20", "20", 0},
+		{"5", `x = 5, \boxed{6}`, 0},
+	} {
+		got := scored(t, made(t, "math_equal", nil), input(map[string]any{"answer": c.gold}, answer(c.given)))
+		assert.Equal(t, c.want, got.Value, "%s, given %s", c.gold, c.given)
+	}
+	boxed := made(t, "math_equal", map[string]any{"boxed": true})
+	require.Zero(t, scored(t, boxed, input(map[string]any{"answer": "3:4"}, answer("3:4"))).Value)
 }
 
 func TestMathEqual(t *testing.T) {

@@ -31,7 +31,7 @@ func Boxed(text string) (string, bool) {
 
 var (
 	phrase     = regexp.MustCompile(`(?i:answer)(?:[ \t*_]*(?i:is)(?:\b|_)|\s*is\b|[\s*_]*[:=])[:=]*[\s*_]*:?[\s*_]*`)
-	lastNumber = regexp.MustCompile(`[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?%?`)
+	lastNumber = regexp.MustCompile(`[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+|(?::\d+)+)?%?`) // or a ratio or time, 3:4
 	orElse     = regexp.MustCompile(`(?i)^[\s,]*(?:or|and)\b`)
 )
 
