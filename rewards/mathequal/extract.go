@@ -41,8 +41,9 @@ var emphasis = func() *regexp.Regexp {
 	return regexp.MustCompile(`(?s)(^|[\s(":'])(?:\*\*\*` + inner + `\*\*\*\B|\*\*` + inner + `\*\*\B|\*` + inner + `\*\B|__` + inner + `__\b|_` + inner + `_\b)`)
 }()
 
-// Extract is the answer that a text gives: the last \boxed{…}; else what follows the last "answer is"; else all of it when it is one
-// line that reads as mathematics, without the words of a short sentence; else the last formula, or a number after it; else all of it.
+// Extract is the answer that a text gives: the last \boxed{…}; else what follows the last "answer is", without a reason for it; else all
+// of it when it is one line that reads as mathematics, without the words of a short sentence; else the last formula, or a number after
+// it; else all of it.
 func Extract(text string) string {
 	text = strings.TrimSpace(text)
 	if inner, ok := Boxed(text); ok {
@@ -54,7 +55,7 @@ func Extract(text string) string {
 		if bold := emphasized(text[line:], last[1]-line); bold != "" {
 			return bold
 		}
-		return sentence(text[last[1]:])
+		return withoutReason(sentence(text[last[1]:]))
 	}
 	if len(text) <= maxLength && !strings.Contains(text, "\n") && readable(text) {
 		return statement(text)
@@ -119,6 +120,42 @@ func sentence(text string) string {
 		}
 	}
 	return text
+}
+
+var (
+	choice  = regexp.MustCompile(`^\([A-Z]\)\s+(-?[\w\\$(].*)$`) // with its value: (B) 5
+	because = regexp.MustCompile(`(?i),?\s+(?:since|because)\b`)
+	remark  = regexp.MustCompile(`(?i)` + because.String() + `|,\s+(?:as|so|which|where)\b|\s+(?:[-–—]\s+[a-z]{2}|\()`)
+	kept    = regexp.MustCompile(`(?i)^\s*\((?:base|mod)\b`) // 31 (base 8) is not 31
+)
+
+// withoutReason is a sentence up to a reason or remark behind mathematics: 5 of 5, since 2+3 = 5, and of 5 (five). Of words it is what
+// stands before because and since.
+func withoutReason(sentence string) string {
+	s := strings.TrimRight(sentence, " \t?")
+	if c := choice.FindStringSubmatch(s); c != nil && strings.ContainsAny(c[1], "0123456789") && mathematics(c[1]) {
+		return c[1]
+	}
+	if len(s) > maxLength || mathematics(s) {
+		return s
+	}
+	outside := []byte(s) // of formulas
+	all := findFormulas(s)
+	for i := 0; i < len(s); i++ {
+		if _, length := all.at(i); length > 0 {
+			copy(outside[i:], strings.Repeat("$", length))
+			i += length - 1
+		}
+	}
+	for _, at := range slices.Backward(remark.FindAllIndex(outside, maxItems)) { // 5 - x (see above) is no 5
+		if part := s[:at[0]]; mathematics(part) && !kept.MatchString(s[at[0]:]) {
+			return part
+		}
+	}
+	if at := because.FindIndex(outside); at != nil && !strings.ContainsAny(s[:at[0]], "0123456789") {
+		return s[:at[0]]
+	}
+	return sentence
 }
 
 var formulaMarks = [...][2]string{{"$$", "$$"}, {`\[`, `\]`}, {`\(`, `\)`}, {"$", "$"}}
