@@ -98,7 +98,7 @@ func emphasized(text string, start int) string {
 			if !another && !mathematics(whole) {
 				whole = sentence(inner)
 			}
-			return strings.TrimRight(whole, " .")
+			return unexclaimed(strings.TrimRight(whole, " ."))
 		}
 	}
 	return ""
@@ -132,6 +132,7 @@ var (
 // withoutReason is a sentence up to a reason or remark behind mathematics: 5 of 5, since 2+3 = 5, and of 5 (five). Of words it is what
 // stands before because and since.
 func withoutReason(sentence string) string {
+	sentence = unexclaimed(sentence)
 	s := strings.TrimRight(sentence, " \t?")
 	if c := choice.FindStringSubmatch(s); c != nil && strings.ContainsAny(c[1], "0123456789") && mathematics(c[1]) {
 		return c[1]
@@ -154,6 +155,18 @@ func withoutReason(sentence string) string {
 	}
 	if at := because.FindIndex(outside); at != nil && !strings.ContainsAny(s[:at[0]], "0123456789") {
 		return s[:at[0]]
+	}
+	return sentence
+}
+
+// exclamation is a value without operations, or the end of a formula or of bold text, with the sign at the end of its sentence.
+var exclamation = regexp.MustCompile(`(?s)^([-−]?[^-−+*/^=<>!\\]*(?:\d%?|[A-Za-z]{2})|.*(?:\$|\\\)|\*))!+$`)
+
+// unexclaimed is a sentence without the ! at its end: The answer is 5! means 5. Behind a variable and after operations it is a factorial:
+// n! and 3 + 4!.
+func unexclaimed(sentence string) string {
+	if e := exclamation.FindStringSubmatch(sentence); e != nil {
+		return e[1]
 	}
 	return sentence
 }
@@ -219,7 +232,7 @@ func statement(text string) string {
 			return text
 		}
 		if part := strings.Trim(s[min(start, span[0]):span[0]], " ,=:"); strings.ContainsAny(part, "0123456789") && mathematics(part) {
-			answer = part
+			answer = unexclaimed(part)
 		}
 		start = span[1]
 	}
