@@ -2,6 +2,7 @@ package mathequal
 
 import (
 	"math/big"
+	"slices"
 	"strings"
 )
 
@@ -31,6 +32,8 @@ func chain(sides []*node, ops []string) (*node, error) {
 			return &node{kind: kindNamed, name: sides[0].name, args: []*node{last}}, nil
 		case len(sides) == 2 && last.kind == kindSymbol && !constants[last.name]: // 5 = x
 			return &node{kind: kindNamed, name: last.name, args: []*node{sides[0]}}, nil
+		case variables(sides[0]) != "" && last.kind == kindTuple && last.open == "(" && last.close == ")" && len(last.args) == len(sides[0].args):
+			return &node{kind: kindNamed, name: variables(sides[0]), args: []*node{last}}, nil
 		case sides[0].kind == kindText || len(ops) > 1 || constant(sides[0]) && constant(last):
 			return last, nil
 		}
@@ -43,6 +46,21 @@ func chain(sides []*node, ops []string) (*node, error) {
 		return nil, errParse
 	}
 	return &node{kind: kindRelation, name: ops[0], args: sides}, nil
+}
+
+// variables is the name of a tuple of different variables: (x, y). Empty: it is none.
+func variables(n *node) string {
+	if n.kind != kindTuple || n.open != "(" || n.close != ")" {
+		return ""
+	}
+	var names []string
+	for _, a := range n.args {
+		if a.kind != kindSymbol || constants[a.name] || slices.Contains(names, a.name) {
+			return ""
+		}
+		names = append(names, a.name)
+	}
+	return "(" + strings.Join(names, ",") + ")"
 }
 
 // exactPart cuts what is only near: of x = 1/3 ≈ 0.33 and √2 ≈ 1.41 what stands before counts. x ≈ 0.33 is as good as x = 0.33.
