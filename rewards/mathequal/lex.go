@@ -3,6 +3,7 @@ package mathequal
 import (
 	"errors"
 	"math/big"
+	"regexp"
 	"strings"
 	"unicode"
 )
@@ -286,6 +287,9 @@ func (l *lexer) command() error {
 	return errLex
 }
 
+// rowSpacing is what may follow the end of a matrix row: \\[6pt] and \\*. A row [1,2] is none.
+var rowSpacing = regexp.MustCompile(`^\*?(?:\[\s*-?(?:\d+\.?\d*|\.\d+)\s*(?:pt|mm|cm|em|ex|in)\s*\])?`)
+
 // escaped reads a backslash with a sign after it.
 func (l *lexer) escaped(at int) error {
 	l.pos = at + 1
@@ -297,6 +301,7 @@ func (l *lexer) escaped(at int) error {
 	case '$':
 		l.add(tokWord, "$")
 	case '\\':
+		l.pos += len(rowSpacing.FindString(l.in[l.pos:]))
 		l.op(`\\`)
 	case '|':
 		l.op("|")
