@@ -194,9 +194,9 @@ func scalar(v any) (string, bool) {
 	}
 }
 
-// numberPattern is a decimal, with commas between groups of three digits or without, or a fraction. It has no exponent:
-// big.Rat would write out 1e1000000.
-var numberPattern = regexp.MustCompile(`^[+-]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?(/\d+)?$`)
+// numberPattern is a decimal, with commas between groups of three digits or without, or a fraction. Its exponent has three digits
+// at most: big.Rat would write out 1e1000000.
+var numberPattern = regexp.MustCompile(`^[+-]?((\d{1,3}(,\d{3})+|\d+)(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?(/\d+)?$`)
 
 const maxNumber = 10000 // characters
 

@@ -223,10 +223,28 @@ func TestEqual(t *testing.T) {
 		{"12,34", "1234", false},
 		{"936 apples", "936", false},
 		{"1/0", "1", false},
-		{"1e2", "100", false},
+		{"1e2", "100", true},
 		{"", "0", false},
 		{"NaN", "0", false},
 		{"9" + "36", "936.00000000000000000001", false},
+		{"0.00001", "1e-05", true},
+		{"1000", "1e3", true},
+		{"1,000", "1E+3", true},
+		{"10000000000000000", "1e+16", true},
+		{".5", "0.5", true},
+		{"-.5", "-1/2", true},
+		{"5.", "5", true},
+		{"1.5e3", "1500", true},
+		{"1000", "1e4", false},
+		{"0.0001", "1e-05", false},
+		{".", "0", false},
+		{"e3", "1000", false},
+		{"5.", "5.1", false},
+		{"1e1000000000", "1e1000000000", true}, // as text
+		{"1e1000000000", "1e1000000001", false},
+		{"1e1001", "10e1000", false}, // beyond the bound only as text
+		{"1e999", "10e998", true},
+		{"1/2e1", "0.05", false},
 	} {
 		require.Equal(t, c.want, Equal(c.a, c.b), "%q, %q", c.a, c.b)
 		require.Equal(t, c.want, Equal(c.b, c.a), "%q, %q", c.b, c.a)
