@@ -38,6 +38,9 @@ func Kind() environments.Kind {
 	return environments.KindOf("sokoban", "pushes boxes onto targets in generated rooms (size, boxes, steps)", Params{Size: 6, Boxes: 1, Steps: 60}, New)
 }
 
+// floor is how many squares without a wall a room has at least.
+func (p Params) floor() int { return 3*p.Boxes + 3 }
+
 // New is the source of levels with these parameters.
 func New(p Params) (environments.Source, error) {
 	switch {
@@ -45,6 +48,9 @@ func New(p Params) (environments.Source, error) {
 		return nil, fmt.Errorf("size is %d, and must be 5 to 8", p.Size)
 	case p.Boxes < 1 || p.Boxes > 3:
 		return nil, fmt.Errorf("boxes is %d, and must be 1 to 3", p.Boxes)
+	case (p.Size-2)*(p.Size-2) < p.floor():
+		return nil, fmt.Errorf("size is %d and boxes is %d: a room of that size has %d squares of floor at most, and that many boxes need %d",
+			p.Size, p.Boxes, (p.Size-2)*(p.Size-2), p.floor())
 	case p.Steps < backward || p.Steps > 1000:
 		return nil, fmt.Errorf("steps is %d, and must be %d to 1000", p.Steps, backward)
 	}
@@ -134,7 +140,7 @@ func generate(p Params, number int64) (*level, state) {
 				floor = append(floor, uint8(at))
 			}
 		}
-		if len(floor) < 3*p.Boxes+3 {
+		if len(floor) < p.floor() {
 			continue
 		}
 		source.Shuffle(len(floor), func(i, j int) { floor[i], floor[j] = floor[j], floor[i] })

@@ -24,13 +24,15 @@ func TestConformance(t *testing.T) {
 func TestParameters(t *testing.T) {
 	for want, params := range map[string]map[string]any{
 		"size is 4, and must be 5 to 8": {"size": 4}, "boxes is 4, and must be 1 to 3": {"boxes": 4}, "steps is 39, and must be 40 to 1000": {"steps": 39},
-		`unknown field "sise"`: {"sise": 4},
+		`unknown field "sise"`: {"sise": 4}, "size is 5 and boxes is 3: a room of that size has 9 squares of floor at most, and that many boxes need 12": {"size": 5, "boxes": 3},
 	} {
 		_, err := Kind().New(t.Context(), nil, params)
 		require.ErrorContains(t, err, want)
 	}
-	_, err := Kind().New(t.Context(), nil, nil)
-	require.NoError(t, err)
+	for _, params := range []map[string]any{nil, {"size": 5, "boxes": 2}, {"size": 6, "boxes": 3}} {
+		_, err := Kind().New(t.Context(), nil, params)
+		require.NoError(t, err)
+	}
 }
 
 // The rewards of a box that comes onto a target, leaves it and comes back.
