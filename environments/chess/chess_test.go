@@ -88,8 +88,35 @@ func TestMovesAreThoseOfChess(t *testing.T) {
 	}
 }
 
+// TestPromotionsCheckByThemselves shows that a promotion is not in check because the queen on its square would be.
+func TestPromotionsCheckByThemselves(t *testing.T) {
+	for fen, stalemates := range map[string][]string{
+		"8/8/2k5/1r6/8/8/5rp1/K7 b - - 0 1":    {"g2g1n", "g2g1b"},
+		"4K3/r7/3q4/8/1k6/8/1q2p3/8 b - - 0 1": {"e2e1b"},
+	} {
+		b, err := readFEN(fen)
+		require.NoError(t, err)
+		for _, name := range stalemates {
+			m, ok := b.read(name)
+			require.True(t, ok)
+			require.False(t, b.mates(m), "%s %s", fen, name)
+			for _, key := range b.keys(1) {
+				require.NotEqual(t, name, key.String(), fen)
+			}
+		}
+	}
+	b, err := readFEN("6B1/8/B7/7P/Pp2k3/8/1p6/R3K2R b KQ - 0 1")
+	require.NoError(t, err)
+	m, ok := b.read("b2b1b")
+	require.True(t, ok)
+	again, err := readFEN(b.after(m).fen())
+	require.NoError(t, err)
+	require.Equal(t, again.names(), b.after(m).names())
+	require.Contains(t, b.after(m).names(), "e1g1")
+}
+
 func perft(b board, depth int) (n int) {
-	moves := b.at.ValidMoves()
+	moves := b.moves()
 	if depth == 1 {
 		return len(moves)
 	}
