@@ -171,6 +171,13 @@ func TestReadMoves(t *testing.T) {
 			require.Equal(t, want, m.String(), text)
 		}
 	}
+	b, err = readFEN("6k1/8/8/8/1p1b4/2N5/3b4/7K b - - 0 1")
+	require.NoError(t, err)
+	for text, want := range map[string]string{"B4xc3": "d4c3", "B2xc3": "d2c3", "bxc3": "b4c3", "b4c3": "b4c3", "b4xc3": "b4c3", "D4C3": "d4c3"} {
+		m, ok := b.read(text)
+		require.True(t, ok, text)
+		require.Equal(t, want, m.String(), text)
+	}
 	for _, m := range b.moves() { // what the legal moves are called can be written
 		got, ok := b.read(chess.AlgebraicNotation{}.Encode(b.at, &m))
 		require.True(t, ok)

@@ -135,12 +135,12 @@ func (b board) read(text string) (m chess.Move, ok bool) {
 	}
 	moves := b.moves()
 	for _, m := range moves {
-		if strings.EqualFold(plain, m.String()) {
+		if plain == m.String() || plain == decoration.Replace(chess.AlgebraicNotation{}.Encode(b.at, &m)) {
 			return m, true
 		}
 	}
-	for _, m := range moves {
-		if plain == decoration.Replace(chess.AlgebraicNotation{}.Encode(b.at, &m)) {
+	for _, m := range moves { // B4c3 is a bishop's where there is one
+		if strings.EqualFold(plain, m.String()) {
 			return m, true
 		}
 	}
