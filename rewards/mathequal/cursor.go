@@ -186,7 +186,7 @@ func (c *cursor) words() *node {
 	if len(all) == 0 || all[0] == "$" || all[0] == "€" || all[0] == "£" {
 		return nil
 	}
-	if end < len(c.toks) && (c.toks[end].kind != tokOp || !strings.Contains(",)]}", c.toks[end].text)) {
+	if end < len(c.toks) && (c.toks[end].kind != tokOp || !strings.Contains(",)]}=", c.toks[end].text)) {
 		return nil
 	}
 	c.pos = end
@@ -196,9 +196,13 @@ func (c *cursor) words() *node {
 	return &node{kind: kindText, name: words(strings.Join(all, " "))}
 }
 
-// definition reads f(x) = and returns f.
+// definition reads f(x) = and returns f; of f(2) = it returns f(2).
 func (c *cursor) definition() string {
 	t := c.toks[c.pos:]
+	if len(t) > 5 && t[0].kind == tokSymbol && strings.Contains("fgh", t[0].text) && t[1].text == "(" && t[2].kind == tokNumber && t[3].text == ")" && t[4].kind == tokOp && t[4].text == "=" {
+		c.pos += 5
+		return t[0].text + "(" + t[2].value.RatString() + ")"
+	}
 	if len(t) < 6 || t[0].kind != tokSymbol || t[1].text != "(" || t[2].kind != tokSymbol || t[3].text != ")" || t[4].kind != tokOp || t[4].text != "=" {
 		return ""
 	}

@@ -4,16 +4,20 @@ import "slices"
 
 // item reads a text, a value, or a chain of relations.
 func (p parser) item() (*node, error) {
-	if n := p.tokens.words(); n != nil {
-		return n, nil
+	p.tokens.accept("approx")
+	first := p.tokens.words()
+	if first != nil && !p.tokens.isOp("=") {
+		return first, nil
 	}
 	if name := p.tokens.definition(); name != "" {
 		n, err := p.side()
 		return &node{kind: kindNamed, name: name, args: []*node{n}}, err
 	}
-	first, err := p.side()
-	if err != nil {
-		return nil, err
+	if first == nil {
+		var err error
+		if first, err = p.side(); err != nil {
+			return nil, err
+		}
 	}
 	sides, ops := []*node{first}, []string{}
 	for p.tokens.isOp("=", "<", ">", "<=", ">=", "!=", "in", "approx") {

@@ -181,7 +181,7 @@ func (l *lexer) word(run string) bool {
 		l.op("in")
 	case l.verbal && !product(run) && (run == l.in || strings.ToUpper(run) != run): // no is not on; AB and CD are products
 		l.add(tokWord, run)
-	case l.perUnit(lower):
+	case l.perUnit(lower), (run == "C" || run == "F") && l.afterDegree():
 		l.add(tokWord, run)
 	case l.inText || len(run) > 3 || len(run) > 1 && units[lower].factor != nil && l.afterValue():
 		l.add(tokWord, run)
@@ -204,6 +204,15 @@ func (l *lexer) afterValue() bool {
 	}
 	t := l.out[len(l.out)-1]
 	return t.kind == tokNumber || t.kind == tokWord || t.kind == tokOp && strings.Contains(")}%/", t.text)
+}
+
+// afterDegree tells whether a sign of degrees stands before: 5^\circ C.
+func (l *lexer) afterDegree() bool {
+	n := len(l.out)
+	if n > 1 && l.out[n-1].text == "}" {
+		n--
+	}
+	return n > 0 && l.out[n-1].kind == tokOp && l.out[n-1].text == "degree"
 }
 
 // perUnit tells whether a unit is in the denominator of another: the h of km/h.
@@ -256,10 +265,22 @@ func (l *lexer) command() error {
 		return nil
 	case "mathbb", "mathbf", "vec", "hat", "bar", "boldsymbol", "mathcal":
 		arg, ok := l.braces()
+		if ok && (name == "mathbf" || name == "boldsymbol") && arg != "" && strings.Trim(arg, "0123456789.") == "" {
+			return l.within(arg, l.inText)
+		}
 		if !ok || len(arg) != 1 || !isLetter(arg[0]) {
 			return errLex
 		}
 		l.add(tokSymbol, name+" "+arg)
+		return nil
+	}
+	if name == "overline" || name == "angle" {
+		points := pointNames.FindStringSubmatch(l.in[l.pos:])
+		if points == nil {
+			return errLex
+		}
+		l.pos += len(points[0])
+		l.add(tokSymbol, name+" "+points[1]+points[2])
 		return nil
 	}
 	if ignored[name] {
@@ -289,6 +310,9 @@ func (l *lexer) command() error {
 
 // rowSpacing is what may follow the end of a matrix row: \\[6pt] and \\*. A row [1,2] is none.
 var rowSpacing = regexp.MustCompile(`^\*?(?:\[\s*-?(?:\d+\.?\d*|\.\d+)\s*(?:pt|mm|cm|em|ex|in)\s*\])?`)
+
+// pointNames are the points of a line or an angle: AB.
+var pointNames = regexp.MustCompile(`^\s*(?:\{\s*([A-Z]+)\s*\}|([A-Z]+))`)
 
 // escaped reads a backslash with a sign after it.
 func (l *lexer) escaped(at int) error {
@@ -356,12 +380,17 @@ func (l *lexer) text(name string) error {
 		}
 		return errLex
 	}
+	return l.within(inner, true)
+}
+
+// within reads what stands in the braces of a command.
+func (l *lexer) within(inner string, inText bool) error {
 	if l.nested++; l.nested > maxDepth {
 		return errLex
 	}
 	defer func() { l.nested-- }()
 	outer := *l
-	l.in, l.pos, l.inText = inner, 0, true
+	l.in, l.pos, l.inText = inner, 0, inText
 	err := l.run()
 	l.in, l.pos, l.inText, l.space = outer.in, outer.pos, outer.inText, true
 	return err

@@ -151,6 +151,7 @@ func clean(s string) string {
 		return s
 	}
 	s = bracedCommas.ReplaceAllString(unicodeForms.Replace(s), "{,}")
+	s = ordinals.ReplaceAllString(s, "$1")
 	for {
 		before := s
 		s = strings.TrimSpace(s)
@@ -171,6 +172,9 @@ func clean(s string) string {
 }
 
 var bracedCommas = regexp.MustCompile(`\s*\{\s*,\s*\}\s*`)
+
+// ordinals are whole numbers with the letters of an order above them; 2^{nd} without \text may be a power.
+var ordinals = regexp.MustCompile(`(\d)\s*\^\s*(?:\{\s*th\s*\}|\{\s*\\(?:text|textrm|mathrm)\s*\{\s*(?:st|nd|rd|th)\s*\}\s*\})`)
 
 var wrappers = [][2]string{{"$$", "$$"}, {"$", "$"}, {`\(`, `\)`}, {`\[`, `\]`}, {"**", "**"}, {"`", "`"}}
 

@@ -28,13 +28,15 @@ func chain(sides []*node, ops []string) (*node, error) {
 	}
 	if equations {
 		switch {
-		case sides[0].kind == kindSymbol:
+		case sides[0].kind == kindSymbol || sides[0].kind == kindText: // x = 5, area = 5
 			return &node{kind: kindNamed, name: sides[0].name, args: []*node{last}}, nil
 		case len(sides) == 2 && last.kind == kindSymbol && !constants[last.name]: // 5 = x
 			return &node{kind: kindNamed, name: last.name, args: []*node{sides[0]}}, nil
+		case points(sides[0]) != "" && constant(last):
+			return &node{kind: kindNamed, name: points(sides[0]), args: []*node{last}}, nil
 		case variables(sides[0]) != "" && last.kind == kindTuple && last.open == "(" && last.close == ")" && len(last.args) == len(sides[0].args):
 			return &node{kind: kindNamed, name: variables(sides[0]), args: []*node{last}}, nil
-		case sides[0].kind == kindText || len(ops) > 1 || constant(sides[0]) && constant(last):
+		case len(ops) > 1 || constant(sides[0]) && constant(last):
 			return last, nil
 		}
 		return &node{kind: kindRelation, name: "=", args: []*node{sides[0], last}}, nil
@@ -46,6 +48,21 @@ func chain(sides []*node, ops []string) (*node, error) {
 		return nil, errParse
 	}
 	return &node{kind: kindRelation, name: ops[0], args: sides}, nil
+}
+
+// points is the name of a length: AB and |AB|, two points side by side. Empty: it is none.
+func points(n *node) string {
+	if n.kind == kindFunc && n.name == "abs" {
+		n = n.args[0]
+	}
+	if n.kind != kindMul || !capital(n.args[0]) || !capital(n.args[1]) {
+		return ""
+	}
+	return min(n.args[0].name, n.args[1].name) + max(n.args[0].name, n.args[1].name)
+}
+
+func capital(n *node) bool {
+	return n.kind == kindSymbol && len(n.name) == 1 && strings.ToLower(n.name) != n.name
 }
 
 // variables is the name of a tuple of different variables: (x, y). Empty: it is none.
