@@ -101,17 +101,15 @@ func parse(text, context string, images []string) (*recipe, error) {
 	r := &recipe{env: map[string]string{"PATH": sandbox.Path}, tops: []string{"root"}}
 	args := map[string]string{}
 	for _, in := range all {
-		expand := func(word string) string {
-			return os.Expand(word, func(name string) string {
-				name, standard, _ := strings.Cut(name, ":-")
+		expand := func(text string) (string, error) {
+			w := word{text, func(name string) (string, bool) {
 				if v, ok := r.env[name]; ok {
-					return v
+					return v, true
 				}
-				if v, ok := args[name]; ok {
-					return v
-				}
-				return standard
-			})
+				v, ok := args[name]
+				return v, ok
+			}}
+			return w.until("")
 		}
 		if r.image == "" && in.name != "FROM" && in.name != "ARG" {
 			return nil, refusal(in.line, in.text, "the first instruction must be FROM")
@@ -138,11 +136,15 @@ func parse(text, context string, images []string) (*recipe, error) {
 }
 
 // read honours one instruction, or refuses it.
-func (r *recipe) read(in instruction, expand func(string) string, args map[string]string, context string, images []string) error {
+func (r *recipe) read(in instruction, expand func(string) (string, error), args map[string]string, context string, images []string) error {
 	refuse := func(format string, a ...any) error { return refusal(in.line, in.text, fmt.Sprintf(format, a...)) }
 	switch in.name {
 	case "FROM":
-		words := strings.Fields(expand(in.rest))
+		image, err := expand(in.rest)
+		if err != nil {
+			return refuse("%v", err)
+		}
+		words := strings.Fields(image)
 		if r.image != "" {
 			return refuse("a second stage needs containers")
 		}
@@ -157,7 +159,10 @@ func (r *recipe) read(in instruction, expand func(string) string, args map[strin
 			return refuse("this machine's programs stand in for %s only; where they are what the image %s has, say images: [%s]", strings.Join(standIns, ", "), r.image, bare(r.image))
 		}
 	case "WORKDIR":
-		to := expand(unquote(in.rest))
+		to, err := expand(in.rest)
+		if err != nil {
+			return refuse("%v", err)
+		}
 		if !path.IsAbs(to) {
 			to = path.Join("/", r.begin, to)
 		}
@@ -172,11 +177,16 @@ func (r *recipe) read(in instruction, expand func(string) string, args map[strin
 		if err != nil {
 			return refuse("%v", err)
 		}
+		for i := range pairs { // before one of them is set: a line sees the values that were there before it
+			if pairs[i][1], err = expand(pairs[i][1]); err != nil {
+				return refuse("%v", err)
+			}
+		}
 		for _, p := range pairs {
 			if in.name == "ENV" {
-				r.env[p[0]] = expand(p[1])
+				r.env[p[0]] = p[1]
 			} else if _, known := args[p[0]]; !known {
-				args[p[0]] = expand(p[1])
+				args[p[0]] = p[1]
 			}
 		}
 	case "COPY", "ADD":
@@ -208,7 +218,11 @@ func (r *recipe) read(in instruction, expand func(string) string, args map[strin
 		}
 		r.steps = append(r.steps, step{line: in.line, text: in.text, run: command, env: env, begin: r.begin})
 	case "USER":
-		if user, _, _ := strings.Cut(expand(in.rest), ":"); user != "root" && user != "0" {
+		user, err := expand(in.rest)
+		if err != nil {
+			return refuse("%v", err)
+		}
+		if user, _, _ := strings.Cut(user, ":"); user != "root" && user != "0" {
 			return refuse("the sandbox has one user")
 		}
 	case "CMD", "LABEL", "MAINTAINER", "EXPOSE", "STOPSIGNAL": // an episode starts no such program, and has no network
@@ -219,7 +233,7 @@ func (r *recipe) read(in instruction, expand func(string) string, args map[strin
 }
 
 // copy reads a COPY, or an ADD that is no more than that.
-func (r *recipe) copy(in instruction, expand func(string) string, context string, refuse func(string, ...any) error) error {
+func (r *recipe) copy(in instruction, expand func(string) (string, error), context string, refuse func(string, ...any) error) error {
 	s := step{line: in.line, text: in.text, begin: r.begin}
 	rest := in.rest
 	for strings.HasPrefix(rest, "--") {
@@ -245,7 +259,10 @@ func (r *recipe) copy(in instruction, expand func(string) string, context string
 		return refuse("give a source and a target")
 	}
 	for i := range words {
-		words[i] = expand(words[i])
+		var err error
+		if words[i], err = expand(words[i]); err != nil {
+			return refuse("%v", err)
+		}
 	}
 	to := words[len(words)-1]
 	folder := strings.HasSuffix(to, "/") || to == "." || len(words) > 2
@@ -308,20 +325,16 @@ func standsIn(image string, more []string) bool {
 	return slices.Contains(standIns, bare(image)) || slices.Contains(more, bare(image)) || slices.Contains(more, image)
 }
 
-func unquote(text string) string {
-	if len(text) > 1 && (text[0] == '"' || text[0] == '\'') && text[len(text)-1] == text[0] {
-		return text[1 : len(text)-1]
-	}
-	return text
-}
+var pair = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)=((?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|[^\s"'\\])*)(?:\s+|$)`)
 
-var pair = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)=("(?:[^"\\]|\\.)*"|'[^']*'|(?:\\.|[^\s"'\\])*)(?:\s+|$)`)
-
-// pairsOf reads NAME=value …, or the old form NAME value. alone allows a NAME without a value.
+// pairsOf reads NAME=value …, or the old form NAME value, with quotes as they stand. alone allows a NAME without a value, which sets nothing.
 func pairsOf(rest string, alone bool) (out [][2]string, err error) {
 	if name, value, found := strings.Cut(rest, " "); !strings.Contains(name, "=") {
-		if found && !alone || !found && alone {
+		if found && !alone {
 			return [][2]string{{name, strings.TrimSpace(value)}}, nil
+		}
+		if !found && alone {
+			return nil, nil
 		}
 		return nil, fmt.Errorf("write NAME=value")
 	}
@@ -330,11 +343,7 @@ func pairsOf(rest string, alone bool) (out [][2]string, err error) {
 		if m == nil {
 			return nil, fmt.Errorf("write NAME=value")
 		}
-		value := unquote(m[2])
-		if m[2] == "" || m[2][0] != '\'' {
-			value = strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\ `, ` `).Replace(value)
-		}
-		out, rest = append(out, [2]string{m[1], value}), strings.TrimSpace(rest[len(m[0]):])
+		out, rest = append(out, [2]string{m[1], m[2]}), strings.TrimSpace(rest[len(m[0]):])
 	}
 	return out, nil
 }

@@ -206,6 +206,41 @@ func TestMachine(t *testing.T) {
 	require.NotContains(t, text(sh(t, e, "ls /root /srv/app/sub")), "mine")
 }
 
+// Variables of a Dockerfile mean what Docker's reference says, "Environment replacement".
+func TestVariables(t *testing.T) {
+	for lines, want := range map[string]string{
+		"ENV A='$5 and $HOME'":                      "$5 and $HOME",
+		`ENV A=\$5`:                                 "$5",
+		`ENV A="\$B ${B} \"q\""`:                    `$B b "q"`,
+		`ENV A=x\ y\\$B`:                            `x y\b`,
+		"ENV A=hello\nENV A=bye C=$A\nENV A=$C":     "hello",
+		"ENV A=1 \\\n  C=$A$B\nENV A=$C":            "b",
+		"ENV A $B and '$B' and \\$B":                "b and $B and $B",
+		"ENV A=${B:-x}${E:-x}${N:-x}":               "bxx",
+		"ENV A=${B-x}${E-x}${N-x}":                  "bx",
+		"ENV A=${B:+x}${E:+x}${N:+x}":               "x",
+		"ENV A=${B+x}${E+x}${N+x}":                  "xx",
+		"ENV A=${N:-$B}${N:-${E:-z}}${N:+\"${B}\"}": "bz",
+		"ENV A=$1$-${N}$":                           "$",
+		"ARG G=$B\nENV A=$G":                        "b",
+		"ENV A=\"a'$B'\"":                           "a'b'",
+		"ENV A=a\"$B\"'$B'":                         "ab$B",
+	} {
+		r, err := parse("FROM debian\nWORKDIR /app\nENV B=b E=\n"+lines+"\n", t.TempDir(), nil)
+		require.NoError(t, err, lines)
+		require.Equal(t, want, r.env["A"], lines)
+	}
+	for lines, want := range map[string]string{
+		"ENV A=${B#x}":     "of ${…} only ${NAME}, ${NAME:-word}, ${NAME-word}, ${NAME:+word} and ${NAME+word} are supported",
+		"WORKDIR /${B?}":   "of ${…} only ${NAME}, ",
+		"COPY ${N:-x y":    "a } is missing",
+		"WORKDIR /'my app": "a ' is not closed",
+	} {
+		_, err := parse("FROM debian\nWORKDIR /app\n"+lines+"\n", t.TempDir(), nil)
+		require.ErrorContains(t, err, "line 3: "+lines+": "+want)
+	}
+}
+
 // The PATH of a task begins from the sandbox's, and holds for its builds, its agent and its tests.
 func TestPath(t *testing.T) {
 	for name, c := range map[string]struct {
