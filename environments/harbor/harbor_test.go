@@ -241,6 +241,16 @@ func TestVariables(t *testing.T) {
 	}
 }
 
+// A RUN sees the ENV of the lines before it alone, and nothing of task.toml, which is for the time after the build.
+func TestVariablesOfARun(t *testing.T) {
+	dir := write(t, t.TempDir(), "a", map[string]string{
+		"environment/Dockerfile": "FROM ubuntu\nWORKDIR /app\nENV A=1\nRUN echo \"$A-$B-$C-$HOME\" >built.txt\nENV B=2\n",
+		"task.toml":              "[environment]\nenv = {A = \"toml\", C = \"3\"}\n",
+	})
+	e := begin(t, dir, "a", nil)
+	require.Equal(t, "1---/root\ntoml-2-3-/root", text(sh(t, e, "cat built.txt; echo $A-$B-$C-$HOME")))
+}
+
 // The PATH of a task begins from the sandbox's, and holds for its builds, its agent and its tests.
 func TestPath(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -25,6 +25,9 @@ type machine struct {
 	all  map[string]*boxed.Folder
 }
 
+// home is the variable HOME of all programs.
+const home = "HOME=/root"
+
 // newMachine makes empty folders.
 func (s *source) newMachine(t *task) (*machine, error) {
 	m := &machine{all: map[string]*boxed.Folder{}}
@@ -55,7 +58,7 @@ func (s *source) newMachine(t *task) (*machine, error) {
 	if t.disk > 0 {
 		p.Limits.Disk = min(p.Limits.Disk, int64(t.disk)<<20)
 	}
-	p.Env = append([]string{"HOME=/root"}, environ(t.recipe.env)...)
+	p.Env = append([]string{home}, environ(t.recipe.env)...)
 	p.Env = append(p.Env, environ(t.config.Environment.Env)...)
 	return m, nil
 }
@@ -165,7 +168,7 @@ func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 		}
 		p := m.main.Script(step.run)
 		p.Args[len(p.Args)-1] = begin
-		p.Env = append(p.Env, environ(step.env)...)
+		p.Env = append([]string{home}, environ(step.env)...)
 		limit := seconds(t.config.Environment.Build)
 		p.Limits.Wall = boxed.Within(ctx, limit)
 		p.Limits.CPU = limit
