@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 
-from agentfly_files import execute, last_line, load_error, show
+from agentfly_files import execute, last_line, load_error, show, unread
 from agentfly_hints import Unsupported, add_default, convert, encode, hints_of, optional, plain, schema_of
 
 MOST_INFO = 16 << 10  # characters of one entry of info
@@ -733,7 +733,7 @@ class TRL(Adapter):
         try:
             inspect.signature(self.methods[name]).bind(**given)
             values = {k: convert(self.hints[name].get(k, object), v) for k, v in given.items()}
-        except (TypeError, ValueError) as e:
+        except (TypeError, ValueError, OverflowError) as e:
             raise Impossible("The arguments of %s are wrong: %s." % (name, e))
         info = {}
         try:
@@ -1080,10 +1080,10 @@ class Server:
     def run(self):
         threading.Thread(target=self.watch, name="agentfly-watch", daemon=True).start()
         for line in self.lines:
-            m = json.loads(line)
+            m = self.request(line)
             own = self.adapter.own if self.adapter else 0
             try:
-                text = getattr(self, m["op"])(m.get("arguments") or {})
+                text = self.refuse(m) if "unread" in m else getattr(self, m["op"])(m.get("arguments") or {})
             except BaseException as e:
                 wrong = m["op"] == "env_reset" and isinstance(e, WrongTask) or m["op"] == "env_call" and isinstance(e, Refused)
                 task = ',"task":true' if wrong else ""
@@ -1098,6 +1098,21 @@ class Server:
             if m["op"] == "env_close":
                 break
         self.leave()
+
+    def request(self, line):
+        """A request. One that Python's JSON cannot read has "unread", which says why, in place of its arguments."""
+        try:
+            return json.loads(line)
+        except Exception as e:
+            id, op, text = unread(line, e)
+            return {"id": id, "op": op, "unread": text}
+
+    def refuse(self, m):
+        """Answers a request that cannot be read: of a step it is the agent's action, of others the task or the call is wrong."""
+        if m["op"] != "env_step":
+            raise WrongTask(m["unread"])
+        self.steps += 1
+        return self.impossible(m["unread"])
 
     def watch(self):
         """Ends this process when the other side is gone while a method runs."""
@@ -1171,24 +1186,31 @@ class Server:
 
     def env_step(self, a):
         self.steps += 1
-        limit = self.config.get("max_steps") or math.inf
         out = {}
         try:
             observation, reward, terminated, truncated, info = self.adapter.step(a)
         except Impossible as e:
-            out = {"observation": [{"type": "text", "text": str(e)}], "failure": "policy"}
-            if self.steps >= limit:
-                out["truncated"] = True
-                self.judge(out)
-            return encode(out)
+            return self.impossible(str(e))
         self.adapter.last_info = info = dict(info) if isinstance(info, dict) else {}
         for key, value in (info.pop("agentfly", None) or {}).items():
             if key in ("failure", "anchor"):
                 out[key] = str(value)
         out.update(observation=self.observations.parts(observation), reward=self.number(reward, "reward"), terminated=bool(terminated))
-        out.update(truncated=bool(truncated) or self.steps >= limit and not terminated, info=info_of(info))
+        out.update(truncated=bool(truncated) or self.over() and not terminated, info=info_of(info))
         self.total += out["reward"]
         if out["terminated"] or out["truncated"]:
+            self.judge(out)
+        return encode(out)
+
+    def over(self):
+        """Tells whether the episode's steps are used up."""
+        return self.steps >= (self.config.get("max_steps") or math.inf)
+
+    def impossible(self, text):
+        """The result of a step whose action means nothing."""
+        out = {"observation": [{"type": "text", "text": text}], "failure": "policy"}
+        if self.over():
+            out["truncated"] = True
             self.judge(out)
         return encode(out)
 

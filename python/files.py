@@ -3,6 +3,7 @@
 import itertools
 import linecache
 import os
+import re
 import sys
 import traceback
 import types
@@ -49,6 +50,14 @@ def last_line(e, depth=0):
         frame = traceback.extract_tb(e.__traceback__)[-1]
         text += ": line %d: %s" % (frame.lineno, frame.line)
     return text[:2000]
+
+
+def unread(line, e):
+    """The id and the op of a request that Python's JSON cannot read (a number of thousands of digits, hundreds of nested lists, what is no UTF-8):
+    they come first. And the error's text."""
+    show(e)
+    id, op = re.match(rb'{"id":(\d+),"op":"(\w+)"', line).groups()
+    return int(id), op.decode(), "the arguments cannot be read (%s); write shorter numbers and nest less" % last_line(e)
 
 
 def show(e):

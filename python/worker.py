@@ -64,7 +64,7 @@ sys.meta_path.insert(0, Embedded(boot["modules"]))  # noqa: F821  of the line th
 if boot.get("siblings"):  # noqa: F821
     sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), Siblings(boot["siblings"]))  # noqa: F821
 
-from agentfly_files import execute, last_line, load_error, show  # noqa: E402
+from agentfly_files import execute, last_line, load_error, show, unread  # noqa: E402
 from agentfly_hints import Unsupported, add_default, convert, encode, hints_of, optional, schema_of  # noqa: E402
 
 
@@ -326,7 +326,8 @@ class Worker:
             try:
                 m = json.loads(line)
             except Exception as e:  # it concerns one call: this thread must go on
-                self.unread(line, e)
+                id, _, text = unread(line, e)
+                self.reply({"id": id, "error": text})
                 continue
             op = m["op"]
             if op == "cancel":
@@ -347,13 +348,6 @@ class Worker:
             else:
                 self.jobs.put(m)
         leave()
-
-    def unread(self, line, e):
-        """Answers a request that Python's JSON cannot read: a number of thousands of digits, hundreds of nested lists, what is no UTF-8. Its id
-        comes first."""
-        show(e)
-        id = int(line[len('{"id":') :].partition(b",")[0])
-        self.reply({"id": id, "error": "the arguments cannot be read (%s); write shorter numbers and nest less" % last_line(e)})
 
     def is_async(self, m):
         entry = self.file.entries.get(m["name"])

@@ -359,6 +359,43 @@ func TestActionsThatAreNone(t *testing.T) {
 	require.Equal(t, environments.Text("The action is wrong: AssertionError: n is 0 to 9"), r.Observation)
 }
 
+// What the agent writes that Python's JSON cannot read, an integer of 5,000 digits or a list 3,000 deep, is its own failure too, and the
+// environment goes on. A task and a call from outside are refused so.
+func TestActionsThatPythonCannotRead(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("[", 3000) + strings.Repeat("]", 3000)
+	unreadable := map[string]string{deep: "RecursionError"}
+	if version := exec.Command("python3", "-c", "import sys; sys.exit(not hasattr(sys, 'set_int_max_str_digits'))"); version.Run() == nil {
+		unreadable[strings.Repeat("7", 5000)] = "ValueError"
+	}
+	_, e := world(t, "Counter", map[string]any{"max_steps": len(unreadable) + 3})
+	_, err := e.Reset(t.Context(), begin(0, map[string]any{"goal": 9}))
+	require.NoError(t, err)
+	call := func(arguments string) environments.Result {
+		r, err := e.Step(t.Context(), environments.Action{Name: "add", Arguments: json.RawMessage(arguments)})
+		require.NoError(t, err)
+		return r
+	}
+	require.Equal(t, environments.Text("2"), call(`{"by": 2}`).Observation)
+	for value, kind := range unreadable {
+		r := call(`{"by": ` + value + `}`)
+		require.Equal(t, trajectory.FailurePolicy, r.Failure)
+		require.Regexp(t, `^the arguments cannot be read \(`+kind+`: .*\); write shorter numbers and nest less$`, environments.TextOf(r.Observation))
+		require.False(t, r.Over())
+	}
+	require.Equal(t, trajectory.FailurePolicy, call(`{"by": 1e999}`).Failure, "an infinity is no whole number")
+	require.True(t, call(`{"by": `+deep+`}`).Truncated, "it counts as a step")
+	require.Equal(t, environments.Text("3"), call(`{}`).Observation)
+
+	_, err = e.Reset(t.Context(), begin(0, map[string]any{"goal": json.RawMessage(deep)}))
+	require.ErrorAs(t, err, new(*environments.TaskError))
+	require.ErrorContains(t, err, "the arguments cannot be read (RecursionError: ")
+	_, err = e.(environments.Caller).Call(t.Context(), "look", json.RawMessage(`{"at": `+deep+`}`))
+	require.ErrorAs(t, err, new(*environments.CallError))
+	require.ErrorContains(t, err, "the arguments cannot be read (RecursionError: ")
+	require.Equal(t, environments.Text("4"), call(`{}`).Observation)
+}
+
 // A method that takes other arguments is the class's own and no power.
 func TestMethodsThatAreNoPowers(t *testing.T) {
 	t.Parallel()
