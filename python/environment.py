@@ -1104,8 +1104,7 @@ class Server:
         try:
             return json.loads(line)
         except Exception as e:
-            id, op, text = unread(line, e)
-            return {"id": id, "op": op, "unread": text}
+            return unread(line, e)
 
     def refuse(self, m):
         """Answers a request that cannot be read: of a step it is the agent's action, of others the task or the call is wrong."""

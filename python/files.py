@@ -53,11 +53,14 @@ def last_line(e, depth=0):
 
 
 def unread(line, e):
-    """The id and the op of a request that Python's JSON cannot read (a number of thousands of digits, hundreds of nested lists, what is no UTF-8):
-    they come first. And the error's text."""
+    """The beginning of a request that Python's JSON cannot read (a number of thousands of digits, hundreds of nested lists, what is no UTF-8): id,
+    op and, of an answer, ask come first. Its "unread" says why."""
     show(e)
-    id, op = re.match(rb'{"id":(\d+),"op":"(\w+)"', line).groups()
-    return int(id), op.decode(), "the arguments cannot be read (%s); write shorter numbers and nest less" % last_line(e)
+    id, op, ask = re.match(rb'{"id":(\d+),"op":"(\w+)"(?:,"ask":(\d+))?', line).groups()
+    why = "cannot be read (%s)" % last_line(e)
+    if op == b"answer":
+        return {"op": "answer", "ask": int(ask), "error": "its answer " + why}
+    return {"id": int(id), "op": op.decode(), "unread": "the arguments %s; write shorter numbers and nest less" % why}
 
 
 def show(e):

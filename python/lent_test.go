@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -194,4 +195,24 @@ func TestACallThatWaitsForItsEnvironmentIsCancelled(t *testing.T) {
 	r, err := m.Do(t.Context(), python.Call{Name: "keep", Trajectory: "t", Environment: (&lentWorld{}).ask})
 	require.NoError(t, err)
 	require.Equal(t, "4", string(r), "one worker all the time")
+}
+
+// An environment's answer that Python's JSON cannot read is an error of what was asked, which the function may catch. The call ends, and the
+// worker goes on.
+func TestAnAnswerThatPythonCannotRead(t *testing.T) {
+	needPython(t)
+	m := load(t, python.Options{Runtime: python.CPython, Workers: 1}, lentFile)
+	deep := func(context.Context, string, json.RawMessage) (json.RawMessage, error) {
+		return json.RawMessage(strings.Repeat("[", 3000) + strings.Repeat("]", 3000)), nil
+	}
+	r, err := m.Do(t.Context(), python.Call{Name: "careless", Trajectory: "t", Environment: deep})
+	require.NoError(t, err)
+	require.Regexp(t, `^"EnvironmentError: its answer cannot be read \(RecursionError: .*\)"$`, string(r))
+	_, err = m.Do(t.Context(), python.Call{Name: "hurry", Trajectory: "t", Environment: deep})
+	require.ErrorContains(t, err, "its answer cannot be read (RecursionError: ")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	r, err = m.Do(ctx, python.Call{Name: "mine", Arguments: json.RawMessage(`{"environment":"x"}`)})
+	require.NoError(t, err, "no call waits in the worker for ever")
+	require.Equal(t, `"x"`, string(r))
 }

@@ -326,11 +326,11 @@ class Worker:
             try:
                 m = json.loads(line)
             except Exception as e:  # it concerns one call: this thread must go on
-                id, _, text = unread(line, e)
-                self.reply({"id": id, "error": text})
-                continue
+                m = unread(line, e)
             op = m["op"]
-            if op == "cancel":
+            if "unread" in m:
+                self.reply({"id": m["id"], "error": m["unread"]})
+            elif op == "cancel":
                 if m["id"] == self.current:
                     signal.pthread_kill(main, signal.SIGUSR2)
                 task = self.tasks.get(m["id"])
