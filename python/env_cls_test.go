@@ -134,3 +134,75 @@ func TestACancelledAsyncCallLosesNoWorker(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "2", n)
 }
+
+// A call that is cancelled before it began never runs: an async one that waits for a loop which another call holds, and a plain one that
+// waits for what a trajectory kept to be closed. Its worker, and what others keep in it, live on.
+func TestACallThatIsCancelledBeforeItBegins(t *testing.T) {
+	needPython(t)
+	dir := t.TempDir()
+	m := load(t, python.Options{Runtime: python.CPython, Workers: 1}, strings.ReplaceAll(`
+import asyncio, os, time
+from agentfly import state, tool
+
+def hold(name):
+    open(os.path.join("DIR", name + ".held"), "w").close()
+    while not os.path.exists(os.path.join("DIR", name + ".over")):
+        time.sleep(0.01)
+
+class Slow:
+    def close(self):
+        hold("plain")
+
+@tool(stateful=True)
+def counts():
+    state()["n"] = state().get("n", 0) + 1
+    return state()["n"]
+
+@tool(stateful=True)
+def keeps():
+    state()["slow"] = Slow()
+
+@tool()
+async def holds():
+    hold("async")
+
+@tool()
+async def waits():
+    open(os.path.join("DIR", "began"), "w").close()
+    await asyncio.sleep(60)
+
+@tool()
+def sleeps():
+    open(os.path.join("DIR", "began"), "w").close()
+    time.sleep(60)
+`, "DIR", dir))
+	n, err := call(t.Context(), m, "counts", "other", "{}")
+	require.NoError(t, err)
+	require.Equal(t, "1", n)
+	_, err = call(t.Context(), m, "keeps", "t", "{}")
+	require.NoError(t, err)
+	for _, kind := range []struct{ name, call string }{{"async", "waits"}, {"plain", "sleeps"}} {
+		if kind.name == "async" {
+			go func() { _, _ = call(t.Context(), m, "holds", "", "{}") }()
+		} else {
+			m.End("t")
+		}
+		require.Eventually(t, func() bool { return exists(filepath.Join(dir, kind.name+".held")) }, 20*time.Second, time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		_, err = call(ctx, m, kind.call, "u", "{}")
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(100 * time.Millisecond) // the worker has read it
+		require.NoError(t, os.WriteFile(filepath.Join(dir, kind.name+".over"), nil, 0o600))
+		time.Sleep(1500 * time.Millisecond) // beyond the second after which a worker that does not react is killed
+		require.False(t, exists(filepath.Join(dir, "began")), kind.name)
+	}
+	n, err = call(t.Context(), m, "counts", "other", "{}")
+	require.NoError(t, err)
+	require.Equal(t, "2", n)
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}

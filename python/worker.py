@@ -302,6 +302,7 @@ class Worker:
     def __init__(self, lines, out, memory):
         self.lines, self.out, self.file = lines, out, File(memory)
         self.jobs, self.writing = queue.SimpleQueue(), threading.Lock()
+        self.waiting = set()  # ids of calls that have not begun; one that is cancelled goes from here, and never begins
         self.current, self.tasks = None, {}  # the call of the main thread; those of the loop
         self.numbers, self.asked = itertools.count(1), {}  # what calls ask their environments, by number: who gets the answer
         self.process = os.getpid()
@@ -331,6 +332,7 @@ class Worker:
             if "unread" in m:
                 self.reply({"id": m["id"], "error": m["unread"]})
             elif op == "cancel":
+                self.waiting.discard(m["id"])
                 if m["id"] == self.current:
                     signal.pthread_kill(main, signal.SIGUSR2)
                 task = self.tasks.get(m["id"])
@@ -343,8 +345,10 @@ class Worker:
             elif op == "end":
                 kept, envs = self.file.end(m["trajectory"])
                 self.jobs.put({"op": "close", "id": m["id"], "kept": kept, "envs": envs})
-            elif op == "call" and self.is_async(m):
-                self.spawn(m)
+            elif op == "call":
+                self.waiting.add(m["id"])
+                start = self.spawn if self.is_async(m) else self.jobs.put
+                start(m)
             else:
                 self.jobs.put(m)
         leave()
@@ -380,6 +384,9 @@ class Worker:
         return {"id": id, "error": last_line(e)}
 
     def prepare(self, m):
+        if m["id"] not in self.waiting:
+            raise Interrupted()
+        self.waiting.discard(m["id"])
         entry = self.file.entries.get(m["name"])
         if entry is None:
             raise NameError("there is no function %s" % m["name"])
