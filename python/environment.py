@@ -368,9 +368,7 @@ def shaped(space, value):
     """A JSON value as what the space holds."""
     kind = kind_of(space)
     if kind in ("Box", "MultiDiscrete", "MultiBinary"):
-        import numpy
-
-        out = numpy.array(value, dtype=space.dtype)
+        out = array(space, kind, value)
         return out if out.shape == space.shape else out.reshape(space.shape)
     if kind == "Discrete":
         if isinstance(value, bool) or not isinstance(value, int):
@@ -381,6 +379,21 @@ def shaped(space, value):
     if kind == "Dict":
         return {k: shaped(s, value[k]) for k, s in space.spaces.items()}
     return value
+
+
+def array(space, kind, value):
+    """An array of exactly the numbers that a JSON value has: none is rounded, read out of a text or made an infinity."""
+    import numpy
+
+    floats = numpy.issubdtype(space.dtype, numpy.floating)
+    allowed = (int, float) if floats else (int, bool) if kind == "MultiBinary" or space.dtype == bool else (int,)
+    given = numpy.array(value, dtype=object)
+    if any(type(v) not in allowed for v in given.flat):
+        raise ValueError("not the space's kind of number")
+    out = given.astype(space.dtype)
+    if not (numpy.isfinite(out) if floats else out == given).all():
+        raise ValueError("no number of the space's type")
+    return out
 
 
 # Calls.
