@@ -166,6 +166,8 @@ def convert(t, v):
             if fits(member, v):
                 return convert(member, v)
         return v
+    if origin is typing.Literal:
+        return next(iter(meant(args, v)), v)
     if isinstance(v, list) and (t in LISTS or origin in LISTS):
         inner = args[0] if args else typing.Any
         values = [convert(inner, x) for x in v]
@@ -179,6 +181,11 @@ def convert(t, v):
         hints = hints_of(t)
         return t(**{k: convert(hints.get(k, typing.Any), x) for k, x in v.items()})
     return v
+
+
+def meant(values, v):
+    """The values of a Literal that are meant: 1 where the model wrote 1.0, but not where it wrote true."""
+    return [value for value in values if value == v and isinstance(value, bool) == isinstance(v, bool)]
 
 
 def fits(t, v):
@@ -195,6 +202,8 @@ def fits(t, v):
     if isinstance(t, type) and issubclass(t, enum.Enum):
         return v in [member.value for member in t]
     origin = typing.get_origin(t)
+    if origin is typing.Literal:
+        return bool(meant(typing.get_args(t), v))
     if t in LISTS or origin in LISTS:
         return isinstance(v, list)
     if t in DICTS or origin in DICTS:

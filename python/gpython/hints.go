@@ -243,6 +243,10 @@ func convert(t, v py.Object) py.Object {
 	switch n {
 	case "Annotated":
 		return convert(inner(0), v)
+	case "Literal":
+		if i := meant(args, v); i >= 0 {
+			return args[i]
+		}
 	case "Optional", "Union":
 		all := members(t)
 		for _, m := range all { // of float and int, 3 is the int
@@ -271,11 +275,22 @@ func collected(name string, items []py.Object) py.Object {
 	return py.NewListFromItems(items)
 }
 
+// meant is the index of the value of a Literal that is meant: that of 1 where the model wrote 1.0, but not where it wrote true; -1: none.
+func meant(values []py.Object, v py.Object) int {
+	return slices.IndexFunc(values, func(value py.Object) bool {
+		equal, err := py.Eq(value, v)
+		return err == nil && equal == py.True && (value.Type() == py.BoolType) == (v.Type() == py.BoolType)
+	})
+}
+
 // fits tells whether a member of a union is meant.
 func fits(t, v py.Object) bool {
 	n, args := parts(t)
 	if n == "Annotated" && len(args) > 0 {
 		return fits(args[0], v)
+	}
+	if n == "Literal" {
+		return meant(args, v) >= 0
 	}
 	switch v := v.(type) {
 	case py.Int, *py.BigInt:

@@ -197,6 +197,11 @@ def texts():
     ][:13]
 
 
+@tool()
+def chosen(n: Literal[1, 2, True], m: Optional[Literal[3, "x"]] = None):
+    return [repr(n), repr(m)]
+
+
 @reward()
 def scored(final_response, weight=0.5, **fields):
     return {"reward": weight * len(final_response), "fields": len(fields)}
