@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/store"
 )
 
 // While a batch is trained further tasks are dealt, also the first ones of an epoch. What they are follows from the log
@@ -51,24 +54,7 @@ func TestTheDealOfAnAsyncCurriculumFollowsFromTheLog(t *testing.T) {
 				r, _ = nappingOn(t, order, 3, settings, corrected, steps)
 				continueAs(t, old, r, at)
 			}
-			admitted := map[int]string{} // by position
-			db, err := sql.Open("sqlite", storePath(t, r))
-			require.NoError(t, err)
-			defer db.Close()
-			rows, err := db.Query("SELECT json FROM events WHERE kind = 'admit' ORDER BY n")
-			require.NoError(t, err)
-			defer rows.Close()
-			for rows.Next() {
-				var body []byte
-				var a struct {
-					Task     string
-					Position int
-				}
-				require.NoError(t, rows.Scan(&body))
-				require.NoError(t, json.Unmarshal(body, &a))
-				admitted[a.Position] = a.Task
-			}
-			require.NoError(t, rows.Err())
+			admitted := admittedTasks(t, r)
 
 			log, err := r.folder.DB.Recover(t.Context(), 0)
 			require.NoError(t, err)
@@ -88,4 +74,85 @@ func TestTheDealOfAnAsyncCurriculumFollowsFromTheLog(t *testing.T) {
 			require.Greater(t, from.Pools[0].Begun, 1)
 		})
 	}
+}
+
+// A run that goes on with other weights of its sources deals each of them on where it was, also where it ended before a checkpoint knew of the weights:
+// no task comes twice in an epoch of its source.
+func TestOtherWeightsGoOnWhereTheLogEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const steps, each = 15, 10
+		begin := func(ones, twos int) *run {
+			order := job.Data{Train: job.Sources{{Name: "ones", Weight: ones}, {Name: "twos", Weight: twos}}}
+			all := questions(2 * each)
+			all.Sources = []data.Tasks{{Name: "ones", Tasks: all.Tasks[:each]}, {Name: "twos", Tasks: all.Tasks[each:]}}
+			r, _ := nappingOn(t, job.Data{}, 3, job.Rollout{Mode: "async", MaxStaleness: 2}, corrected, steps)
+			dealer, err := data.NewDealer(all, order, 3, 1)
+			require.NoError(t, err)
+			r.dealer = dealer
+			evaluates(r, nil)
+			return r
+		}
+		train := func(r *run, until int) {
+			for r.state.Step < until {
+				require.NoError(t, r.training().step(t.Context()))
+			}
+			r.objective.Stop()
+			require.NoError(t, r.folder.DB.Close())
+		}
+		r := begin(3, 1)
+		require.NoError(t, r.deal(t.Context(), &store.Recovery{}))
+		train(r, 3)
+		saved := r.state // the only checkpoint
+		for k, weights := range [][2]int{{1, 1}, {1, 1}, {1, 4}, {3, 1}} {
+			old := r
+			r = begin(weights[0], weights[1])
+			continueAs(t, old, r, saved)
+			train(r, 6+3*k)
+		}
+		db, err := store.OpenReader(storePath(t, r))
+		require.NoError(t, err)
+		defer db.Close()
+		fact, err := db.Fact(weightsFact)
+		require.NoError(t, err)
+		require.Regexp(t, `^\[\{"from":0,"weights":\[3,1\]\},\{"from":\d+,"weights":\[1,1\]\},\{"from":\d+,"weights":\[1,4\]\},\{"from":\d+,"weights":\[3,1\]\}\]$`, fact)
+		bySource := map[bool][]string{}
+		positions := admittedTasks(t, r)
+		for at := range len(positions) {
+			require.Contains(t, positions, at)
+			n, err := strconv.Atoi(positions[at][1:])
+			require.NoError(t, err)
+			bySource[n < each] = append(bySource[n < each], positions[at])
+		}
+		for _, dealt := range bySource {
+			require.Greater(t, len(dealt), each)
+			for len(dealt) > 0 {
+				n := min(each, len(dealt))
+				require.Len(t, slices.Compact(slices.Sorted(slices.Values(dealt[:n]))), n, "%v", dealt)
+				dealt = dealt[n:]
+			}
+		}
+	})
+}
+
+// admittedTasks are the ids of the tasks that a run with one stratum dealt, by position.
+func admittedTasks(t *testing.T, r *run) map[int]string {
+	db, err := sql.Open("sqlite", storePath(t, r))
+	require.NoError(t, err)
+	defer db.Close()
+	rows, err := db.Query("SELECT json FROM events WHERE kind = 'admit' ORDER BY n")
+	require.NoError(t, err)
+	defer rows.Close()
+	admitted := map[int]string{}
+	for rows.Next() {
+		var body []byte
+		var a struct {
+			Task     string
+			Position int
+		}
+		require.NoError(t, rows.Scan(&body))
+		require.NoError(t, json.Unmarshal(body, &a))
+		admitted[a.Position] = a.Task
+	}
+	require.NoError(t, rows.Err())
+	return admitted
 }

@@ -365,7 +365,6 @@ func continueAs(t *testing.T, from, r *run, at checkpoint.State) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	r.folder.DB, r.folder.Dir, r.state, r.session.Sampler.Record = db, from.folder.Dir, at, db.AddTurn
-	r.state.Curriculum = r.dealer.Resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
 	require.NoError(t, r.folder.Metrics.Close())
 	r.folder.Metrics, err = os.OpenFile(filepath.Join(r.folder.Dir, "metrics.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)

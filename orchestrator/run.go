@@ -3,7 +3,9 @@ package orchestrator
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/orchestrator/session"
+	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/orchestrator/weights"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -159,7 +162,6 @@ func (r *run) loadState(files []data.File) (from string, err error) {
 	if r.state.Data, err = data.SameFiles(cmp.Or(r.replayed, r.folder.Dir), r.state.Data, files); err != nil {
 		return "", err
 	}
-	r.state.Curriculum = r.dealer.Resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
 	return from, nil
 }
 
@@ -240,6 +242,9 @@ func (r *run) recover(ctx context.Context) error {
 		}
 		r.state.Evaluations = r.state.Evaluations.UpTo(r.state.Step)
 	}
+	if err := r.deal(ctx, log); err != nil {
+		return err
+	}
 	if r.recovered, err = recovery.Read(log, r.folder, &r.state, r.dealer, s.Sampler.Tools.KeepsState()); err != nil {
 		return err
 	}
@@ -269,6 +274,42 @@ func (r *run) recover(ctx context.Context) error {
 	}
 	s.Sampler.Recovered = r.recovered.Trajectory
 	s.Sampler.AwaitAgents(r.recovered.Open()...)
+	return nil
+}
+
+// weightsFact is the weights of the run's sources, each from the position on from which they hold. A store without it has those of the job.
+const weightsFact = "weights of sources"
+
+// deal has the dealer go on where the log ends: each source with what the weights of before left of its epoch, a curriculum with what it knew.
+func (r *run) deal(ctx context.Context, log *store.Recovery) error {
+	if r.dealer == nil {
+		return nil
+	}
+	db := r.folder.DB
+	fact, err := db.Reader.Fact(weightsFact)
+	if err != nil {
+		return err
+	}
+	var was []data.Weights
+	if fact != "" {
+		if err := json.Unmarshal([]byte(fact), &was); err != nil {
+			return fmt.Errorf("orchestrator: %s: the fact %s is damaged: %w", store.File, weightsFact, err)
+		}
+	}
+	dealt := 0
+	if len(log.Dealt) > 0 {
+		dealt = log.Dealt[0]
+	}
+	if now := r.dealer.Reweigh(was, dealt); now != nil {
+		text, err := json.Marshal(now)
+		if err != nil {
+			return err
+		}
+		if err := db.SetFact(ctx, weightsFact, string(text)); err != nil {
+			return err
+		}
+	}
+	r.state.Curriculum = r.dealer.Resume(r.state.Curriculum, r.state.Step, r.state.Dealt)
 	return nil
 }
 

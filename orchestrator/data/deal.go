@@ -97,36 +97,75 @@ func (s *Dealer) balance(data *Tasks, field string, groups int) error {
 // mixture is several sources that take turns.
 type mixture struct {
 	pools   [][]trajectory.Task
+	weights []int      // of the job
+	rounds  []rotation // in the order of their positions, the first from 0: a run that goes on with other weights has several
+}
+
+// Weights are those of the sources of data.train from a position of the deal on.
+type Weights struct {
+	From    int   `json:"from"`
+	Weights []int `json:"weights"`
+}
+
+// rotation is the turns that sources take by the same weights.
+type rotation struct {
+	Weights
 	pattern []int // the pool of each position, over and over
 	before  []int // [pattern] places of the same pool before this one
 	each    []int // [pools] places in the pattern
+	begun   []int // [pools] the pool's own position where the rotation begins
 }
 
 func newMixture(sources []Tasks, weights []int) *mixture {
-	m := &mixture{pattern: turns(weights), each: make([]int, len(sources))}
+	m := &mixture{weights: weights}
 	for _, s := range sources {
 		m.pools = append(m.pools, s.Tasks)
 	}
-	for _, k := range m.pattern {
-		m.before = append(m.before, m.each[k])
-		m.each[k]++
-	}
+	m.rotate([]Weights{{0, weights}})
 	return m
+}
+
+// rotate has the sources take turns by these weights. Each source goes on where the turns before left it.
+func (m *mixture) rotate(all []Weights) {
+	m.rounds = nil
+	for _, w := range all {
+		r := rotation{Weights: w, pattern: turns(w.Weights), each: make([]int, len(m.pools)), begun: make([]int, len(m.pools))}
+		if len(m.rounds) > 0 {
+			r.begun = m.counts(w.From)
+		}
+		for _, k := range r.pattern {
+			r.before = append(r.before, r.each[k])
+			r.each[k]++
+		}
+		m.rounds = append(m.rounds, r)
+	}
+}
+
+// at is the rotation that a position lies in.
+func (m *mixture) at(position int) *rotation {
+	k := len(m.rounds) - 1
+	for m.rounds[k].From > position {
+		k--
+	}
+	return &m.rounds[k]
 }
 
 // place is the pool that gets a position of the mixture, and the position in that pool.
 func (m *mixture) place(at int) (pool, in int) {
-	round, i := at/len(m.pattern), at%len(m.pattern)
-	return m.pattern[i], round*m.each[m.pattern[i]] + m.before[i]
+	r := m.at(at)
+	round, i := (at-r.From)/len(r.pattern), (at-r.From)%len(r.pattern)
+	pool = r.pattern[i]
+	return pool, r.begun[pool] + round*r.each[pool] + r.before[i]
 }
 
 // counts is how many of the first n positions are each pool's.
 func (m *mixture) counts(n int) []int {
-	out := make([]int, len(m.pools))
+	r := m.at(n)
+	out := slices.Clone(r.begun)
 	for k := range out {
-		out[k] = n / len(m.pattern) * m.each[k]
+		out[k] += (n - r.From) / len(r.pattern) * r.each[k]
 	}
-	for _, k := range m.pattern[:n%len(m.pattern)] {
+	for _, k := range r.pattern[:(n-r.From)%len(r.pattern)] {
 		out[k]++
 	}
 	return out
@@ -193,6 +232,24 @@ func (s *Dealer) Task(stratum, at int) trajectory.Task {
 		return all[s.curriculum.index(pool, at)]
 	}
 	return all[Index(s.seed, pool, len(all), at)]
+}
+
+// Reweigh has a run that was dealt so many tasks go on with the job's weights of its sources: was is what Reweigh returned when the run was worked on
+// before, nil where it was not or an older program did. What was dealt before stays each source's by the weights of then, so that no task comes twice
+// in an epoch. It returns the weights of the whole run; nil: there are not several sources.
+func (s *Dealer) Reweigh(was []Weights, dealt int) []Weights {
+	if s.mix == nil {
+		return nil
+	}
+	now := slices.DeleteFunc(slices.Clone(was), func(w Weights) bool { return w.From >= dealt || len(w.Weights) != len(s.mix.pools) })
+	switch {
+	case len(now) == 0:
+		now = []Weights{{0, s.mix.weights}}
+	case !slices.Equal(now[len(now)-1].Weights, s.mix.weights):
+		now = append(now, Weights{dealt, s.mix.weights})
+	}
+	s.mix.rotate(now)
+	return now
 }
 
 // Observe tells the curriculum what became of the groups of a batch; dealt is the position of each stratum when the batch

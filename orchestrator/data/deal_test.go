@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -244,4 +245,38 @@ func outcomeOf(task trajectory.Task, step int) trajectory.Group {
 		})
 	}
 	return g
+}
+
+// A run that goes on with other weights deals each source on where it was: no task comes twice in an epoch, and none is left out.
+func TestOtherWeightsGoOnInTheEpochsOfTheSources(t *testing.T) {
+	data := sourcesOf(map[string]int{"a": 40, "b": 40}, "a", "b")
+	bySource := map[string][]string{}
+	deal := func(from, to int, was []Weights, a, b int) (now []Weights) {
+		s, err := NewDealer(data, job.Data{Train: job.Sources{{Name: "a", Weight: a}, {Name: "b", Weight: b}}}, 4, 1)
+		require.NoError(t, err)
+		now = s.Reweigh(was, from)
+		for at := from; at < to; at++ {
+			task := s.Task(0, at)
+			name, _, _ := strings.Cut(task.ID, "/")
+			bySource[name] = append(bySource[name], task.ID)
+		}
+		require.Equal(t, []int{len(bySource["a"]), len(bySource["b"])}, s.reached([]int{to}), "as a curriculum counts them")
+		return now
+	}
+	first := deal(0, 40, nil, 3, 1)
+	require.Equal(t, []Weights{{0, []int{3, 1}}}, first)
+	second := deal(40, 50, first, 1, 1)
+	require.Equal(t, []Weights{{0, []int{3, 1}}, {40, []int{1, 1}}}, second)
+	require.Equal(t, second, deal(50, 53, second, 1, 1), "resumed with the same")
+	require.Equal(t, []Weights{{0, []int{3, 1}}, {40, []int{1, 1}}, {53, []int{1, 4}}}, deal(53, 53, second, 1, 4))
+	third := deal(53, 110, []Weights{{0, []int{3, 1}}, {40, []int{1, 1}}, {53, []int{1, 4}}}, 1, 3)
+	require.Equal(t, []Weights{{0, []int{3, 1}}, {40, []int{1, 1}}, {53, []int{1, 3}}}, third, "the weights of before dealt nothing")
+	deal(110, 160, third, 1, 1)
+	for name, dealt := range bySource {
+		for len(dealt) > 0 {
+			n := min(40, len(dealt))
+			require.Len(t, slices.Compact(slices.Sorted(slices.Values(dealt[:n]))), n, "%s: each task once in an epoch", name)
+			dealt = dealt[n:]
+		}
+	}
 }
