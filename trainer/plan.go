@@ -164,7 +164,10 @@ func describeTurns(r *algorithms.Record, t *trajectory.Trajectory, forks traject
 		n := len(r.Anchors)
 		r.TurnRewards, r.Anchors = append(r.TurnRewards, turn.Reward), append(r.Anchors, turn.Anchor)
 		if turn.Anchor == "" {
-			r.Anchors[n] = anchor(s.Prefix(turn.CompletionStart), begin)
+			var ok bool
+			if r.Anchors[n], ok = observed(t, k); !ok {
+				r.Anchors[n] = anchor(s.Prefix(turn.CompletionStart), begin)
+			}
 		}
 		shared = shared || turn.Shared != ""
 		for at := turn.CompletionStart; at < turn.CompletionEnd; at++ {
@@ -194,7 +197,7 @@ func describeTurns(r *algorithms.Record, t *trajectory.Trajectory, forks traject
 // position is that of a response token in its trajectory.
 type position struct{ sample, at int }
 
-// anchor names a state by the observation before it, the end of p from begin on: by its tokens and the media behind them.
+// anchor names a state of which no text tells what came back before it, by the end of its prompt p from begin on: by its tokens and the media behind them.
 func anchor(p trajectory.Prefix, begin int) string {
 	h := sha256.Sum256(p.AppendKey(nil, begin, len(p.IDs)))
 	return string(h[:])

@@ -3,8 +3,10 @@
 package trainer
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +15,8 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// randomHistories is a batch of trajectories as agents over the gateway leave them: several samples, whose turns were sampled in turn.
+// randomHistories is a batch of trajectories as agents leave them: those over the gateway several samples, whose turns were sampled in turn, those of the
+// run one after the other. What came back before a turn stands in the record and in the tokens.
 func randomHistories(t *testing.T, rng *rand.Rand) Batch {
 	var b Batch
 	for range 1 + rng.IntN(3) {
@@ -23,13 +26,25 @@ func randomHistories(t *testing.T, rng *rand.Rand) Batch {
 			for range 1 + rng.IntN(3) {
 				tr.Samples = append(tr.Samples, &trajectory.Sample{})
 			}
-			for k := range len(tr.Samples) + rng.IntN(6) {
-				turn := trajectory.Turn{Sample: k}
-				if k >= len(tr.Samples) {
+			gateway, last := rng.IntN(2) == 0, slices.Repeat([]int{-1}, len(tr.Samples))
+			turns := len(tr.Samples) + rng.IntN(6)
+			for k := range turns {
+				turn := trajectory.Turn{Sample: k * len(tr.Samples) / turns}
+				if gateway && k < len(tr.Samples) {
+					turn.Sample = k
+				} else if gateway {
 					turn.Sample = rng.IntN(len(tr.Samples))
 				}
 				s := tr.Samples[turn.Sample]
-				s.AppendObservation([]int32{int32(rng.IntN(9)), 3}[:1+rng.IntN(2)])
+				came := []int32{int32(rng.IntN(9)), 3}[:1+rng.IntN(2)]
+				switch text := fmt.Sprint(came); {
+				case gateway:
+					turn.Incoming = &trajectory.Incoming{After: last[turn.Sample], Messages: []byte(fmt.Sprintf(`[{"role":"tool","content":%q,"tool_call_id":"%d"}]`, text, rng.Int()))}
+					last[turn.Sample] = k
+				case k > 0:
+					tr.Turns[k-1].Results = []trajectory.ToolResult{{Observation: text}}
+				}
+				s.AppendObservation(came)
 				turn.CompletionStart = s.Len()
 				for range 1 + rng.IntN(4) {
 					require.NoError(t, s.AppendResponse([]int32{int32(rng.IntN(9))}, []float32{-rng.Float32()}, []int32{0}))
@@ -120,7 +135,7 @@ func TestSplittingSamplesChangesNothing(t *testing.T) {
 	var all []*algorithms.Algorithm
 	for _, block := range []string{
 		"{}", "{advantage: rloo, aggregation: seq-mean-token-mean}", "{advantage: dr_grpo, aggregation: seq-mean-token-sum}", "{advantage: {name: turn, mode: identical}}",
-		"{advantage: {name: turn, mode: first_occurrence}}", "{advantage: {name: turn, mode: discounted}}", "{advantage: opo, aggregation: seq-mean-token-sum-norm, max_tokens: 20}", "{advantage: {name: reinforce_pp, gamma: 0.9}}",
+		"{advantage: {name: turn, mode: first_occurrence}}", "{advantage: gigpo}", "{advantage: {name: turn, mode: discounted}}", "{advantage: opo, aggregation: seq-mean-token-sum-norm, max_tokens: 20}", "{advantage: {name: reinforce_pp, gamma: 0.9}}",
 	} {
 		all = append(all, resolveBlock(t, block))
 	}
@@ -135,4 +150,38 @@ func TestSplittingSamplesChangesNothing(t *testing.T) {
 		require.InDeltaSlice(t, losses, gotLosses, 1e-6, "seed %d", seed)
 		require.InDelta(t, loss, gotLoss, 1e-6, "seed %d", seed)
 	}
+}
+
+// A template that drops thoughts begins a sample where there was one, and so splits some trajectories of a group: their turns are in the state of those
+// of a trajectory that was not split.
+func TestASplitTrajectoryIsInTheStatesOfItsGroup(t *testing.T) {
+	group := func(split bool) *trajectory.Group {
+		g := &trajectory.Group{}
+		for i, reward := range []float64{1, 0, 0} {
+			tr := &trajectory.Trajectory{Reward: reward, StopReason: trajectory.StopAnswer}
+			s := &trajectory.Sample{}
+			s.AppendObservation([]int32{1})
+			require.NoError(t, s.AppendResponse([]int32{int32(5 + i)}, []float32{-1}, []int32{0}))
+			tr.Samples = append(tr.Samples, s)
+			tr.Turns = append(tr.Turns, trajectory.Turn{CompletionStart: 1, CompletionEnd: 2, Results: []trajectory.ToolResult{{Observation: "three"}}})
+			if split && i < 2 {
+				s = &trajectory.Sample{}
+				s.AppendObservation([]int32{1, int32(8 + i)})
+				tr.Samples = append(tr.Samples, s)
+			}
+			s.AppendObservation([]int32{3})
+			from := s.Len()
+			require.NoError(t, s.AppendResponse([]int32{4}, []float32{-1}, []int32{0}))
+			tr.Turns = append(tr.Turns, trajectory.Turn{Sample: len(tr.Samples) - 1, CompletionStart: from, CompletionEnd: from + 1})
+			g.Trajectories = append(g.Trajectories, tr)
+		}
+		return g
+	}
+	a := resolveBlock(t, "advantage: gigpo")
+	advantages := func(split bool) []float64 {
+		got, _, _ := numbersOf(t, a, Batch{Groups: []*trajectory.Group{group(split)}})
+		return got
+	}
+	require.InDeltaSlice(t, []float64{2.309, 2.309, -1.155, -1.155, -1.155, -1.155}, advantages(false), 1e-2)
+	require.Equal(t, advantages(false), advantages(true))
 }

@@ -152,7 +152,7 @@ type Turn struct {
 
 	// What only some estimators read. An environment fills in the first two, a tree rollout the third.
 	Reward *float64 `json:"reward,omitempty"` // paid at the end of the turn, in addition to the trajectory's reward, which leaves it out; nil: none
-	Anchor string   `json:"anchor,omitempty"` // names the state before the turn; "" is the text of the observation before it
+	Anchor string   `json:"anchor,omitempty"` // names the state before the turn, as an environment or a history that a tool replaced does; "" is the text of the observation before it
 	Shared string   `json:"shared,omitempty"` // turns of a group with the same name were sampled once, by the trajectory that SharedBy names; "": its own alone
 	Begun  []Begun  `json:"begun,omitempty"`  // by whom its completion was begun, if by others: the tokens behind theirs are those that SharedBy sampled
 

@@ -2,6 +2,8 @@ package rollout
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +27,7 @@ type conversation struct {
 	messages []trajectory.Message
 	text     string             // that they were rendered to
 	sample   *trajectory.Sample // the newest; nil: its prompt did not fit
+	replaced string             // names the history that a tool put in the place of what came before the next turn; "": none did
 }
 
 // begin begins a sample with the prompt of the messages, and returns the number of its tokens.
@@ -80,8 +83,9 @@ func (r *Sampler) observe(ctx context.Context, p Place, t *trajectory.Trajectory
 	if err != nil {
 		return "", err
 	}
+	c.replaced = ""
 	if summary != nil {
-		c.messages = slices.Concat(c.opening, summary)
+		c.messages, c.replaced = slices.Concat(c.opening, summary), historyName(summary)
 		return c.restart(t)
 	}
 	err = ask(ctx, r.AgentTimeout, p, turn, "observe", func(ctx context.Context) (err error) {
@@ -113,6 +117,14 @@ func (r *Sampler) observe(ctx context.Context, p Place, t *trajectory.Trajectory
 	s.AppendObservation(ids)
 	record.ObservationEnd = s.Len()
 	return "", nil
+}
+
+// historyName names the state of a turn whose prompt has these messages in the place of all that came before: what the tool returned, which is the same
+// whatever they say, does not.
+func historyName(messages []trajectory.Message) string {
+	text, _ := json.Marshal(messages) // of messages, which never fails
+	h := sha256.Sum256(text)
+	return "history " + hex.EncodeToString(h[:])
 }
 
 // ask has the agent's format, which may be somebody else's code, do something for a turn. A panic is an error, and so is what

@@ -77,6 +77,21 @@ func TestSummarizeBeginsASample(t *testing.T) {
 		{1, second + call + observed, len(again), len(again)},
 	}, offsets)
 	require.Equal(t, "The conversation was replaced by the summary.", tr.Turns[1].Results[0].Observation)
+
+	// The state behind a summary is what it says, and not that there is one.
+	require.NotEmpty(t, tr.Turns[2].Anchor)
+	require.Equal(t, []string{"", "", tr.Turns[2].Anchor, ""}, []string{tr.Turns[0].Anchor, tr.Turns[1].Anchor, tr.Turns[2].Anchor, tr.Turns[3].Anchor})
+	said := []string{"<calculator>2+3</calculator>", "<summarize>add 1 to five</summarize>", "<answer>6</answer>"}
+	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) {
+		next := said[0]
+		said = said[1:]
+		return rollouttest.Say(next)
+	}, tools.NewSummarize())
+	r.MaxTurns = 6
+	other := r.Sample(t.Context(), rollout.Place{Task: rollouttest.Task("sum", "2, 3 and 1?", "6"), Phase: "train"})
+	require.Len(t, other.Turns, 3)
+	require.NotEmpty(t, other.Turns[2].Anchor)
+	require.NotEqual(t, tr.Turns[2].Anchor, other.Turns[2].Anchor)
 }
 
 // A summary together with another call would lose what that one returned: it is refused, and the history stays.

@@ -321,6 +321,9 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.T
 			}
 			r.World.pay(t, &record, o.anchor)
 		}
+		if record.Anchor == "" {
+			record.Anchor = c.replaced
+		}
 		calls += len(parsed.Calls)
 		conclude(&record)
 		stop := trajectory.StopMaxTokens
