@@ -13,7 +13,7 @@ import (
 
 // rules numbers what a program makes of the same job and the same completions. It is raised, and changedRules gets a line, when
 // another program would make other tokens, ends or updates of what a run recorded.
-const rules = 8
+const rules = 9
 
 // changedRules says what each number changed.
 var changedRules = map[int]string{
@@ -32,6 +32,8 @@ var changedRules = map[int]string{
 		"a </think> that neither the completion nor its prompt opened is text, except behind an endpoint (engine openai), where a thought that the job's " +
 		"own template opens no longer counts as open; an end of turn that the tokenizer does not call special closes the turn, so that observations do not " +
 		"repeat it and sft learns it; sft learns a message behind the end of the thought that the generation prompt opened",
+	9: "gigpo names the state before a turn by the text that came back, also where the turn begins a sample because the history was rewritten; " +
+		"groups whose rewards differ by rounding alone are equal",
 }
 
 // RulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.
