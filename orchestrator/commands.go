@@ -49,17 +49,15 @@ func Look(ctx context.Context, j *job.Job, r Registries, how Examine) (x Examina
 	checked, err := session.Check(ctx, s, r)
 	algorithm, _ := job.Algorithm(j, r.Algorithms) // its error is among those of Check
 	wrong := []error{how.Read, err, fit(j, algorithm, how.For), checked.Text(), checked.Tasks()}
+	learned, err := lookAtLearned(s, checked)
+	if wrong = append(wrong, err); len(learned) > 0 && len(learned[0].Samples) > 0 {
+		x.Learn = learned[0].Samples[0]
+	}
 	if (how.For == "" || how.For == "train") && algorithm != nil {
-		wrong = append(wrong, shareable(j), room(ctx, j, algorithm, processes.PerBatch(j), 0, s.Notes.Know))
+		wrong = append(wrong, shareable(j), room(ctx, j, algorithm, processes.PerBatch(j), 0, longestOf(learned), s.Notes.Know))
 	}
 	if how.Run && (how.For == "" || how.For == "train") {
 		wrong = append(wrong, s.Reach(ctx, false), session.AskServers(ctx, j))
-	}
-	if s.Policy != nil && checked.Learn != nil && s.Sampler.MaxTotal > 0 {
-		train, _, err := objective.NewLayout(s.Policy, &s.Sampler).SFT(checked.Learn)
-		if wrong = append(wrong, err); len(train) > 0 && len(train[0].Samples) > 0 {
-			x.Learn = train[0].Samples[0]
-		}
 	}
 	notRun := checked.NotRun()
 	if servers := session.Servers(j); !how.Run && len(servers) > 0 {
@@ -68,6 +66,15 @@ func Look(ctx context.Context, j *job.Job, r Registries, how Examine) (x Examina
 	x.NotRun, x.Prompt, x.Text = notRun, checked.Example(), s.Policy
 	x.Notes = append(s.Notes.Early(), s.Notes.News()...)
 	return x, j.Stages(wrong...)
+}
+
+// lookAtLearned lays out what a job of supervised fine-tuning learns, as far as a session that was looked at can; nil: nothing of the kind.
+func lookAtLearned(s *session.Session, checked *session.Checked) ([]*trajectory.Trajectory, error) {
+	if s.Policy == nil || checked.Learn == nil || s.Sampler.MaxTotal == 0 {
+		return nil, nil
+	}
+	train, _, err := objective.NewLayout(s.Policy, &s.Sampler).SFT(checked.Learn)
+	return train, err
 }
 
 // fit refuses a job that the command would refuse for its settings; algorithm is nil where it has none.

@@ -14,8 +14,10 @@ import (
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/processes"
+	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trainer/memory"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // Memory is what training a job needs, held against what there is.
@@ -42,7 +44,8 @@ type MemoryOptions struct {
 	Device int64 // bytes of a CUDA device that need not be here; 0: what this machine trains on
 }
 
-// PlanMemory says what training the job needs on each rank. Of the model it reads the configuration alone.
+// PlanMemory says what training the job needs on each rank. Of the model it reads the configuration alone, and of one that learns conversations, where it
+// is there, what lays them out.
 func PlanMemory(ctx context.Context, j *job.Job, r Registries, o MemoryOptions) (m Memory, err error) {
 	a, err := job.Algorithm(j, r.Algorithms)
 	if err != nil {
@@ -59,11 +62,36 @@ func PlanMemory(ctx context.Context, j *job.Job, r Registries, o MemoryOptions) 
 	if o.Device > 0 && device == "cpu" {
 		device = "cuda"
 	}
-	s, err := memorySetting(j, a, ranks, device)
+	longest := 0
+	if j.SFT != nil {
+		longest = lookAtLongest(ctx, j, r)
+	}
+	s, err := memorySetting(j, a, ranks, device, longest)
 	if err != nil {
 		return m, err
 	}
 	return weigh(ctx, j, s, o.Device), nil
+}
+
+// lookAtLongest is the tokens of the longest conversation that a job of supervised fine-tuning learns; 0: its data or its model's tokenizer cannot be read,
+// which is told elsewhere.
+func lookAtLongest(ctx context.Context, j *job.Job, r Registries) int {
+	s := session.NewLook(j)
+	defer s.Close()
+	checked, _ := session.Check(ctx, s, r)
+	_ = checked.Text()
+	learned, _ := lookAtLearned(s, checked)
+	return longestOf(learned)
+}
+
+// longestOf is the tokens of the longest sample.
+func longestOf(all []*trajectory.Trajectory) (n int) {
+	for _, t := range all {
+		for _, s := range t.Samples {
+			n = max(n, s.Len())
+		}
+	}
+	return n
 }
 
 // weigh holds what a setting needs against what there is.
@@ -117,9 +145,9 @@ func fewer(n, layers int) string {
 }
 
 // room refuses a job of which what is exact exceeds the memory that there is, and notes one of which only the bounds do. What cannot be read of
-// its model is told elsewhere. here is the ranks of this machine; 0: all.
-func room(ctx context.Context, j *job.Job, a *algorithms.Algorithm, ranks, here int, note func(string)) error {
-	s, err := memorySetting(j, a, max(ranks, 1), policy.DeviceOf(j.Device))
+// its model is told elsewhere. here is the ranks of this machine; 0: all. longest is as memorySetting takes it.
+func room(ctx context.Context, j *job.Job, a *algorithms.Algorithm, ranks, here, longest int, note func(string)) error {
+	s, err := memorySetting(j, a, max(ranks, 1), policy.DeviceOf(j.Device), longest)
 	if err != nil {
 		return nil
 	}
@@ -157,8 +185,9 @@ func shareable(j *job.Job) error {
 	return nil
 }
 
-// memorySetting is what the memory of a job depends on whose trainer computes on device: cpu, cuda or cuda:N.
-func memorySetting(j *job.Job, a *algorithms.Algorithm, ranks int, device string) (s memory.Setting, err error) {
+// memorySetting is what the memory of a job depends on whose trainer computes on device: cpu, cuda or cuda:N. longest is the tokens of the longest
+// conversation that supervised fine-tuning learns, which rollout.max_tokens does not bound; 0: it is not known, and may be the model's context.
+func memorySetting(j *job.Job, a *algorithms.Algorithm, ranks int, device string, longest int) (s memory.Setting, err error) {
 	s = memory.Setting{
 		BFloat16: j.Model.DType == "bfloat16", Critic: a.HasCritic(), Reference: a.NeedsReference(), Checkpoint: j.Trainer.Checkpointed(), Ranks: ranks,
 		Context: j.Trainer.ContextParallel, Tensor: j.Trainer.TensorParallel, Sharding: cgo.ShardingOf(j.Trainer.Shard),
@@ -168,8 +197,11 @@ func memorySetting(j *job.Job, a *algorithms.Algorithm, ranks int, device string
 	if s.Model, err = configOf(j); err != nil {
 		return s, err
 	}
-	s.Longest = j.Rollout.MaxTokens
-	if most := s.Model.MaxContext(); most > 0 {
+	most := s.Model.MaxContext()
+	if s.Longest = j.Rollout.MaxTokens; j.SFT != nil {
+		s.Longest = cmp.Or(longest, most)
+	}
+	if most > 0 {
 		s.Longest = min(s.Longest, most)
 	}
 	s.Tokens = max(j.Trainer.MicroBatchTokens, s.Longest)

@@ -70,7 +70,7 @@ func TestTheEngineIsPlannedWhereItComputes(t *testing.T) {
 		require.NoError(t, err)
 		a, err := job.Algorithm(j, algorithms.NewRegistry())
 		require.NoError(t, err)
-		s, err := memorySetting(j, a, 2, device)
+		s, err := memorySetting(j, a, 2, device, 0)
 		require.NoError(t, err)
 		require.Equal(t, device != "cpu", s.CUDA)
 		found := map[string]string{}
@@ -123,7 +123,7 @@ func TestAJobThatCannotFitIsRefused(t *testing.T) {
 		a, err := job.Algorithm(j, algorithms.NewRegistry())
 		require.NoError(t, err)
 		said := ""
-		err = room(t.Context(), j, a, 1, 0, func(text string) { said += text })
+		err = room(t.Context(), j, a, 1, 0, 0, func(text string) { said += text })
 		if err != nil {
 			said = err.Error()
 		}
@@ -167,4 +167,26 @@ func TestLayersThatCannotBeSharedAreRefused(t *testing.T) {
 		return m.Places[0].Need.Most
 	}
 	require.Less(t, most(4), most(1))
+}
+
+// What supervised fine-tuning learns may be longer than rollout.max_tokens, which it does not read: the bound is that of the longest conversation, or where
+// nobody can lay them out of the model's context.
+func TestTheMemoryOfFineTuningFollowsFromItsLongestConversation(t *testing.T) {
+	most := func(sets ...string) int64 {
+		j, err := job.Load("../examples/tiny_sft.yaml", append([]string{"device=cpu", "agent={}", "trainer.micro_batch_tokens=64"}, sets...)...)
+		require.NoError(t, err)
+		m, err := PlanMemory(t.Context(), j, memoryRegistries(), MemoryOptions{})
+		require.NoError(t, err)
+		return m.Places[0].Need.Most
+	}
+	said := func(letters int) string { // as many tokens in the tiny model
+		path := filepath.Join(t.TempDir(), "c.jsonl")
+		line := fmt.Sprintf(`{"messages": [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": %q}]}`, strings.Repeat("2", letters))
+		require.NoError(t, os.WriteFile(path, []byte(line), 0o600))
+		return "data.train=" + path
+	}
+	require.Greater(t, most(said(200)), most(said(60)))
+	require.Equal(t, most(said(60)), most(said(60), "rollout.max_tokens=16", "rollout.max_new_tokens=8"))
+	require.Greater(t, most("data.train=nowhere.jsonl"), most(said(200)), "it may be anything that the model takes")
+	require.Equal(t, most("data.train=nowhere.jsonl", "model.path="+configured(t, 1), "model.scratch=null"), most("data.train=nowhere.jsonl", "model.path="+configured(t, 1), "model.scratch=null", "trainer.micro_batch_tokens=32768"))
 }

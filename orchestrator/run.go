@@ -192,12 +192,18 @@ func (r *run) newObjective(ctx context.Context, m jobData) (objective.Objective,
 	s := r.session
 	if m.learn != nil {
 		train, eval, err := objective.NewLayout(s.Policy, &s.Sampler).SFT(m.learn)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.room(ctx, longestOf(train)); err != nil {
+			return nil, err
+		}
 		if m.learn.Trajectories == nil {
 			if note := session.UnknownLearned(s.Policy, train); note != "" {
 				s.Notes.Know(note)
 			}
 		}
-		return objective.NewSFT(s.Job, train, eval, m.conversations), err
+		return objective.NewSFT(s.Job, train, eval, m.conversations), nil
 	}
 	o := objective.NewRL(s.Job, r.algorithm, &s.Sampler, r.dealer, m.held)
 	if s.Job.Distill == nil {
@@ -211,6 +217,16 @@ func (r *run) newObjective(ctx context.Context, m jobData) (objective.Objective,
 		s.Notes.Know(note)
 	}
 	return objective.NewDistillation(o, teacher, s.Notes.Note), nil
+}
+
+// room refuses a run that exceeds the memory that there is, and notes one that may. Of supervised fine-tuning only who laid the conversations out
+// knows whether it may; longest is 0 before that.
+func (r *run) room(ctx context.Context, longest int) error {
+	note := r.session.Notes.Know
+	if r.session.Job.SFT != nil && longest == 0 {
+		note = func(string) {}
+	}
+	return room(ctx, r.session.Job, r.algorithm, r.ranks.Config.World, max(r.options.Ranks, 1), longest, note)
 }
 
 // openTrainer makes the trainer, with the optimizer of a checkpoint where there is one, and gives the engine its first weights.

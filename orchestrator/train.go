@@ -99,7 +99,7 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 		err = shareable(j)
 	}
 	if err == nil {
-		err = room(ctx, j, t.algorithm, group.Config.World, max(o.Ranks, 1), t.session.Notes.Know)
+		err = t.room(ctx, 0)
 	}
 	if err == nil {
 		err = t.session.Reach(ctx, false)
