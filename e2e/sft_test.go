@@ -52,6 +52,8 @@ func TestSFTLearnsAndResumesBitForBit(t *testing.T) {
 	require.Len(t, steps, 80)
 	require.Equal(t, 0.5, steps[0]["sft/epoch"])
 	require.Equal(t, 40.0, steps[79]["sft/epoch"])
+	require.Equal(t, 1.0, steps[0]["update/policy_version"])
+	require.Equal(t, 80.0, steps[79]["update/policy_version"], "each step moved the weights")
 
 	parts := filepath.Join(t.TempDir(), "parts") // as if it had been stopped in the middle of an epoch
 	status, out, errs := command("", "train", "--output", parts, "examples/tiny_sft.yaml", "--set", "checkpoint.every=7", "--set", "trainer.schedule=constant")
@@ -63,7 +65,9 @@ func TestSFTLearnsAndResumesBitForBit(t *testing.T) {
 	status, out, errs = command("", "train", "--output", parts, "--resume", "examples/tiny_sft.yaml", "--set", "trainer.schedule=constant")
 	require.Zero(t, status, "%s%s", out, errs)
 	require.True(t, bytes.Equal(constant, weights(parts)), "a resumed run ends with other weights")
-	require.Len(t, metricsOf(t, parts, "sft/loss"), 80)
+	again := metricsOf(t, parts, "sft/loss")
+	require.Len(t, again, 80)
+	require.Equal(t, 80.0, again[79]["update/policy_version"])
 
 	// The warm model solves the tasks that it saw solved.
 	status, out, errs = command("", "eval", "examples/tiny.yaml", "--model", filepath.Join(whole, "checkpoints", "last"), "--set", "data.train=", "--set", "data.eval=tiny/tasks.jsonl")

@@ -254,7 +254,7 @@ func (s *Session) adamW() cgo.AdamWConfig {
 
 // Trainer makes the trainer whose writes to the parameters go through the engine's barrier, if there is one, with what the algorithm needs
 // beside the policy: a critic's value head, a frozen reference. ranks are the processes that train together, nil is this one alone; version
-// is the policy's, which the trainer's writes raise.
+// is the policy's, which the trainer's writes raise, also where no engine samples; nil is that of another rank.
 func (s *Session) Trainer(a *algorithms.Algorithm, ranks *processes.Group, version *int32) (*trainer.Trainer, error) {
 	t := s.Job.Trainer
 	c := trainer.Config{
@@ -263,7 +263,7 @@ func (s *Session) Trainer(a *algorithms.Algorithm, ranks *processes.Group, versi
 		ClipGrad: t.ClipGrad, Temperature: s.Job.Rollout.Temperature, MicroBatchTokens: t.MicroBatchTokens,
 		MaxLength: s.Policy.Config.MaxContext(), Checkpoint: t.Checkpointed(),
 	}
-	if s.Weights.Engine() != nil {
+	if version != nil {
 		c.Barrier, c.Shared = s.Weights.Barrier(version), s.Weights.Shared()
 	}
 	if ranks != nil {
