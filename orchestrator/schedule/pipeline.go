@@ -37,6 +37,7 @@ type pipeline struct {
 	flat     []*Slot // ended without use since the last batch
 	retries  [][]int // [stratum] groups that were given up: their tasks are sampled once more, first
 	begun    bool    // rounds: the step's first round was admitted
+	lost     []int   // rounds: groups of each stratum that Restore gave up, for which others are still to be admitted
 	refills  int     // rounds after the first; without rounds: groups admitted in place of flat ones
 }
 
@@ -120,10 +121,25 @@ func (p *pipeline) Restore(slots []*Slot) (dropped []*Slot) {
 		dropped = append(dropped, p.overdue(p.of(k, func(*Slot) bool { return true }), p.version)...)
 	}
 	p.giveUp(dropped)
-	if len(dropped) > 0 {
-		p.begun = false // others take their places, which is no refill
+	if p.limits.rounds() {
+		p.replace(dropped)
 	}
 	return dropped
+}
+
+// replace makes room in the round that goes on for as many groups as it lost and the step lacks. Only groups of mode async
+// are lost, which knows no rounds: none of them was a refill.
+func (p *pipeline) replace(dropped []*Slot) {
+	if len(dropped) == 0 {
+		return
+	}
+	p.refills, p.lost = 0, make([]int, p.limits.Strata)
+	for _, s := range dropped {
+		p.lost[s.stratum]++
+	}
+	for k, n := range p.lost {
+		p.lost[k] = max(0, min(n, p.limits.Each()-len(p.of(k, func(*Slot) bool { return true }))))
+	}
 }
 
 // restoreRounds finds out which round of the step the groups are from: what a round admits follows from what the rounds
@@ -198,6 +214,12 @@ func (p *pipeline) room() []int {
 
 // nextRound is the room of a step that waits for all that it admitted.
 func (p *pipeline) nextRound(out []int) {
+	if copy(out, p.lost); p.lost != nil {
+		p.lost = nil
+		if slices.Max(out) > 0 {
+			return
+		}
+	}
 	if p.training || !p.Idle() || p.begun && p.enough() {
 		return
 	}
@@ -265,7 +287,7 @@ func (p *pipeline) Complete(n int, lowest int32, useful bool) error {
 
 // Batch returns what the next step trains, once that can be said.
 func (p *pipeline) Batch() (b chosen, ok bool) {
-	if p.training || p.limits.rounds() && !(p.begun && p.Idle() && p.enough()) {
+	if p.training || p.limits.rounds() && !(p.begun && p.lost == nil && p.Idle() && p.enough()) {
 		return b, false
 	}
 	b = chosen{step: p.step, version: p.version, flat: p.flat, refills: p.refills}

@@ -84,25 +84,32 @@ func TestAStepGoesOnWithFewerRefills(t *testing.T) {
 	}
 }
 
-// Groups of a run in mode async that are too old for mode sync are sampled once more, which is no refill.
+// Groups of a run in mode async that are too old for mode sync are sampled once more, which is no refill; flat ones are not.
 func TestGroupsThatAreTooOldForRoundsAreSampledAgain(t *testing.T) {
-	for _, old := range []int{1, 2} {
-		p := newPipeline(Limits{Groups: 2, Strata: 1, Capacity: 2, Updates: 1}, 7, 3, 2)
-		slots := []*Slot{{n: 0, Step: 7, version: 3, retryOf: -1}, {n: 1, Step: 7, Group: 1, version: 3, retryOf: -1}}
-		for _, s := range slots[:old] {
-			s.version = 2
+	for _, c := range []struct{ old, useful, flat, again int }{{2, 0, 0, 2}, {1, 1, 0, 1}, {1, 0, 1, 1}, {4, 1, 0, 1}, {3, 2, 1, 0}} {
+		p := newPipeline(Limits{Groups: 2, Strata: 1, Capacity: 2, Updates: 1}, 7, 3, 5)
+		var slots []*Slot
+		for n := range c.old + c.useful + c.flat {
+			s := &Slot{n: n, Step: 7, Group: n, version: 3, retryOf: -1, complete: n >= c.old, useful: n >= c.old && n < c.old+c.useful}
+			if n < c.old {
+				s.version = 2
+			}
+			slots = append(slots, s)
 		}
-		require.Len(t, p.Restore(slots), old)
-		for _, s := range slots[old:] {
-			complete(t, p, 3, s.n)
-		}
-		waits(t, p)
+		require.Len(t, p.Restore(slots), c.old)
 		again := p.Admit()
-		require.Len(t, again, old)
-		require.Zero(t, again[0].retryOf)
-		complete(t, p, 3, numbers(again)...)
+		require.Len(t, again, c.again, c)
+		for i, s := range again {
+			require.Equal(t, i, s.retryOf)
+		}
+		if c.again > 0 {
+			waits(t, p)
+			complete(t, p, 3, numbers(again)...)
+		}
+		require.Empty(t, p.Admit())
 		b := batchOf(t, p)
-		require.Len(t, b.groups, 2)
+		require.Len(t, b.groups, c.useful+c.again)
+		require.Len(t, b.flat, c.flat)
 		require.Zero(t, b.refills)
 	}
 }
