@@ -39,7 +39,7 @@ func (o *Distillation) Batch(ctx context.Context, at At) (*Batch, error) {
 	if o.job.Control.ShuffleTeacher {
 		shuffle = rand.New(rand.NewPCG(o.job.Seed, uint64(at.Step)))
 	}
-	d, err := o.distill(ctx, b.Rollouts.Trained, shuffle)
+	d, err := o.distill(ctx, b.Rollouts.Trained, o.sampler.Cut == rollout.CutFilter, shuffle)
 	if err != nil {
 		return nil, err
 	}
@@ -97,11 +97,11 @@ type taught struct {
 	logprobs [][]float32          // [sample][T]
 }
 
-// distill compares the teacher's logprobs of what is trained of the finished trajectories with the policy's. shuffle permutes them over all tokens. A
-// trajectory of which the teacher can never have logprobs (it is too long, has a token that the teacher does not know or finds impossible)
+// distill compares the teacher's logprobs of what is trained of the finished trajectories with the policy's. filter leaves out those that a token limit
+// cut, as the update does. shuffle permutes the teacher's logprobs over all tokens. A trajectory of which the teacher can never have logprobs (it is too long, has a token that the teacher does not know or finds impossible)
 // fails, and leaves the update: a batch that was recorded with it must not keep a run from going on.
-func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, shuffle *rand.Rand) (*distilled, error) {
-	withTeacher, err := o.askTeacher(ctx, groups)
+func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, filter bool, shuffle *rand.Rand) (*distilled, error) {
+	withTeacher, err := o.askTeacher(ctx, groups, filter)
 	if err != nil {
 		return nil, fmt.Errorf("orchestrator: distill.teacher: %w", err)
 	}
@@ -126,7 +126,7 @@ func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, s
 	for _, g := range groups {
 		group := make([][]float64, len(g.Trajectories))
 		for i, tr := range g.Trajectories {
-			if o.leftOut(tr) {
+			if leftOut(tr, filter) {
 				continue
 			}
 			for _, s := range withTeacher[0].samples {
@@ -144,14 +144,12 @@ func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, s
 	return d, nil
 }
 
-// leftOut tells whether the update leaves a trajectory out: it failed, or a token limit cut it and such are filtered.
-func (o *Distillation) leftOut(tr *trajectory.Trajectory) bool {
-	return tr.Err != "" || o.sampler.Cut == rollout.CutFilter && tr.Cut()
-}
+// leftOut tells whether a trajectory failed, or a token limit cut it and such are filtered.
+func leftOut(tr *trajectory.Trajectory, filter bool) bool { return tr.Err != "" || filter && tr.Cut() }
 
 // askTeacher asks for the teacher's logprobs of what is trained of the finished trajectories, and fails those of which it has none. It returns
 // the others, in order.
-func (o *Distillation) askTeacher(ctx context.Context, groups []trajectory.Group) (withTeacher []taught, err error) {
+func (o *Distillation) askTeacher(ctx context.Context, groups []trajectory.Group, filter bool) (withTeacher []taught, err error) {
 	fail := func(tr *trajectory.Trajectory, err error) {
 		tr.Fail(trajectory.OriginTeacher, fmt.Sprintf("orchestrator: %s: the teacher has no logprobs of it: %v", tr.ID, err))
 	}
@@ -159,7 +157,7 @@ func (o *Distillation) askTeacher(ctx context.Context, groups []trajectory.Group
 	var samples []*trajectory.Sample
 	for _, g := range groups {
 		for _, tr := range g.Trajectories {
-			if o.leftOut(tr) {
+			if leftOut(tr, filter) {
 				continue
 			}
 			l := taught{of: tr}
@@ -258,7 +256,7 @@ func (o *Distillation) evaluateKL(ctx context.Context, e *report.Evaluation) err
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return err
 	}
-	d, err := o.distill(ctx, groups, nil)
+	d, err := o.distill(ctx, groups, false, nil) // rollout.cut: filter is of updates
 	if err == nil {
 		err = rollout.TooManyFailed(o.job.Rollout, "evaluation "+e.Name+", divergence from the teacher", groups)
 	}

@@ -61,14 +61,14 @@ func taughtGroups(t *testing.T) []trajectory.Group {
 
 func TestDistillationAdvantages(t *testing.T) {
 	r := &Distillation{RL: &RL{sampler: &rollout.Sampler{}}, teacher: constantTeacher(func(id int32) float32 { return -float32(id) / 4 })}
-	d, err := r.distill(t.Context(), taughtGroups(t), nil)
+	d, err := r.distill(t.Context(), taughtGroups(t), false, nil)
 	require.NoError(t, err)
 	// teacher -0.75, -1, -1.25 | -1.5; sampling -0.5, -1, -2 | -0.25
 	require.Equal(t, [][][]float64{{{-0.25, 0, 0.75}, nil}, {{-1.25}}}, d.advantages)
 	require.Equal(t, 4, d.tokens)
 	require.Equal(t, (0.25+0-0.75+1.25)/4, d.reverseKL)
 
-	shuffled, err := r.distill(t.Context(), taughtGroups(t), rand.New(rand.NewPCG(1, 2)))
+	shuffled, err := r.distill(t.Context(), taughtGroups(t), false, rand.New(rand.NewPCG(1, 2)))
 	require.NoError(t, err)
 	require.NotEqual(t, d.advantages, shuffled.advantages)
 	require.Equal(t, d.reverseKL, shuffled.reverseKL, "the report is of the true logprobs")
@@ -83,7 +83,7 @@ func TestDistillationAdvantages(t *testing.T) {
 		return -1
 	})
 	groups := taughtGroups(t)
-	d, err = r.distill(t.Context(), groups, nil)
+	d, err = r.distill(t.Context(), groups, false, nil)
 	require.NoError(t, err)
 	require.Equal(t, [][][]float64{{nil, nil}, {{-0.75}}}, d.advantages, "one impossible token fails its trajectory")
 	require.Equal(t, "orchestrator: a: the teacher has no logprobs of it: its logprob of token 3 (4) of a sample is -Inf", groups[0].Trajectories[0].Err)
@@ -92,17 +92,16 @@ func TestDistillationAdvantages(t *testing.T) {
 
 // With rollout.cut: filter the update leaves out what a token limit cut, and so does the divergence.
 func TestDistillationFiltersWhatWasCut(t *testing.T) {
-	r := &Distillation{RL: &RL{sampler: &rollout.Sampler{Cut: rollout.CutFilter}}, teacher: constantTeacher(func(id int32) float32 { return -float32(id) / 4 })}
+	r := &Distillation{RL: &RL{sampler: &rollout.Sampler{}}, teacher: constantTeacher(func(id int32) float32 { return -float32(id) / 4 })}
 	groups := taughtGroups(t)
 	cut := groups[0].Trajectories[0]
 	cut.StopReason, cut.Turns = trajectory.StopMaxTokens, []trajectory.Turn{{FinishReason: trajectory.FinishLength}}
-	d, err := r.distill(t.Context(), groups, nil)
+	d, err := r.distill(t.Context(), groups, true, nil)
 	require.NoError(t, err)
 	require.Equal(t, [][][]float64{{nil, nil}, {{-1.25}}}, d.advantages)
 	require.Equal(t, 1, d.tokens)
 	require.Equal(t, 1.25, d.reverseKL)
-	r.sampler.Cut = rollout.CutScore
-	d, err = r.distill(t.Context(), groups, nil)
+	d, err = r.distill(t.Context(), groups, false, nil)
 	require.NoError(t, err)
 	require.Equal(t, 4, d.tokens)
 }
@@ -242,7 +241,7 @@ func TestATrajectoryWithoutTheTeachersLogprobsFails(t *testing.T) {
 		other.AppendObservation([]int32{1})
 		require.NoError(t, other.AppendResponse([]int32{2}, []float32{-0.5}, []int32{0}))
 		groups[1].Trajectories[0].Samples = []*trajectory.Sample{other}
-		d, err := r.distill(t.Context(), groups, nil)
+		d, err := r.distill(t.Context(), groups, false, nil)
 		require.NoError(t, err, want)
 		require.Equal(t, "orchestrator: a: the teacher has no logprobs of it: "+want, groups[0].Trajectories[0].Err)
 		require.Equal(t, [][]float64{nil, nil}, d.advantages[0])
