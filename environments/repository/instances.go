@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -278,12 +279,42 @@ func (i *instance) fill(ctx context.Context, s *source, f *boxed.Folder) error {
 	return nil
 }
 
-var patched = regexp.MustCompile(`(?m)^(?:---|\+\+\+) "?(?:[ab]/([^\t\n"]+)|/dev/null)`)
+var heading = regexp.MustCompile(`^(---|\+\+\+|diff --git|(?:rename|copy) (?:from|to)) (.*)`)
+
+// named is the file that a line of a patch names; "": it names none. A line diff --git counts where both of its names are one: an empty or a binary
+// file, or a change of rights alone, has no other line. Where they are two, lines rename or copy name them.
+func named(line string) string {
+	m := heading.FindStringSubmatch(line)
+	if m == nil {
+		return ""
+	}
+	kind, name := m[1], m[2]
+	switch kind {
+	case "---", "+++":
+		name, _, _ = strings.Cut(name, "\t")
+	case "diff --git":
+		half := len(name) / 2
+		if len(name)%2 == 0 || name[half+1:] != strings.Replace(name[:half], "a/", "b/", 1) {
+			return ""
+		}
+		name = name[half+1:]
+	}
+	if strings.HasPrefix(name, `"`) {
+		name, _ = strconv.Unquote(name) // git quotes as Go does
+	}
+	if strings.HasPrefix(kind, "rename") || strings.HasPrefix(kind, "copy") {
+		return name
+	}
+	if !strings.HasPrefix(name, "a/") && !strings.HasPrefix(name, "b/") {
+		return "" // /dev/null
+	}
+	return name[len("a/"):]
+}
 
 // touched are the files that a patch changes, makes or removes.
 func touched(patch string) (out []string, err error) {
-	for _, m := range patched.FindAllStringSubmatch(patch, -1) {
-		name := m[1]
+	for line := range strings.Lines(patch) {
+		name := named(strings.TrimSuffix(line, "\n"))
 		if name == "" || slices.Contains(out, name) {
 			continue
 		}
@@ -357,7 +388,7 @@ func (i *instance) hidden(clean, f *boxed.Folder) (files []string, err error) {
 	return files, f.Own()
 }
 
-// place makes a file of a folder what it is in clean: there, or not.
+// place makes a file of a folder what it is in clean: there, with its right to run, or not.
 func place(clean, f *boxed.Folder, name string) error {
 	data, err := boxed.Read(clean.Root(), name, longLine)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -366,7 +397,11 @@ func place(clean, f *boxed.Folder, name string) error {
 	if err != nil {
 		return err
 	}
-	return boxed.Write(f.Root(), name, data, 0o644)
+	info, err := clean.Root().Stat(name)
+	if err != nil {
+		return err
+	}
+	return boxed.Write(f.Root(), name, data, 0o644|info.Mode().Perm()&0o111)
 }
 
 // clean is the repository at its base with its tests; with mended, with the patch that mends it too.

@@ -321,6 +321,43 @@ func TestInstances(t *testing.T) {
 	})
 }
 
+// The files of a test patch are put in place whatever a patch says of them: that they are there and empty, have another name, or may run.
+func TestFilesOfATestPatch(t *testing.T) {
+	needGit(t)
+	for name, c := range map[string]struct{ before, after, number string }{
+		"an empty file":      {":", "touch tests/data/empty", "len(open('tests/data/empty').read()) + 3"},
+		"a name in quotes":   {":", "touch 'tests/data/l\u00e4ng lich'", "len(open('tests/data/l\u00e4ng lich').read()) + 3"},
+		"a renamed file":     {"echo 3 >tests/data/a", "git mv tests/data/a tests/data/b", "int(open('tests/data/b').read())"},
+		"spaces in a name":   {"echo 3 >'tests/data/a b'", "git mv 'tests/data/a b' 'tests/data/b c'", "int(open('tests/data/b c').read())"},
+		"a copied file":      {"echo 3 >tests/data/a", "cp tests/data/a tests/data/b", "int(open('tests/data/b').read())"},
+		"a binary file":      {":", "printf 'a\\0b' >tests/data/binary", "len(open('tests/data/binary').read())"},
+		"a script":           {"printf '#!/bin/sh\\necho 2\\n' >tests/run; chmod +x tests/run", "sed -i s/2/3/ tests/run", "int(__import__('subprocess').check_output(['tests/run']))"},
+		"a new right to run": {"printf '#!/bin/sh\\necho 3\\n' >tests/run", "chmod +x tests/run", "int(__import__('subprocess').check_output(['tests/run']))"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			from := filepath.Join(dir, "x__calc")
+			repo(t, from)
+			run := func(script string) string {
+				c := exec.Command("bash", "-ec", script)
+				c.Dir = from
+				out, err := c.CombinedOutput()
+				require.NoError(t, err, "%s", out)
+				return string(out)
+			}
+			base := run("git checkout -q HEAD~1; mkdir tests/data; touch tests/data/kept; " + c.before + "; git add -A; git -c user.name=x -c user.email=x@y commit -qm before; git rev-parse HEAD")
+			patch := run(c.after + "; sed -i 's/import same/import add, same/' tests/test_calc.py; cat >>tests/test_calc.py" +
+				" <<'E'\n\n    def test_add(self):\n        self.assertEqual(add(2, " + c.number + "), 5)\nE\ngit add -A; git diff -M -C -C --binary HEAD")
+			e := player(t, sandbox.Auto, map[string]any{"instances": instanceFile(t, dir, strings.TrimSpace(base), map[string]any{"test_patch": patch})})
+			reset(t, e, map[string]any{"instance": "calc-0"})
+			solve(t, e)
+			r, err := send(t, e)
+			require.NoError(t, err)
+			require.InDelta(t, 1, r.Reward, 0, "%v\n%s\n%s", r.Info["failed"], r.Info["tests"], patch)
+		})
+	}
+}
+
 // An instance whose tests cannot pass on this machine is the infrastructure's failure, not the agent's.
 func TestInstanceThatDoesNotWorkHere(t *testing.T) {
 	needGit(t)
