@@ -26,6 +26,8 @@ class Report:  # of pytest
     def pytest_runtest_logreport(self, report):
         if report.when == "call" or report.outcome != "passed":
             status = {"passed": "PASSED", "skipped": "SKIPPED", "failed": "FAILED" if report.when == "call" else "ERROR"}[report.outcome]
+            if status == "SKIPPED" and hasattr(report, "wasxfail"):
+                status = "XFAIL"
             if self.all.get(report.nodeid) != "FAILED":
                 self.all[report.nodeid] = status
 
@@ -56,6 +58,9 @@ class Result(unittest.TestResult):  # where there is no pytest
 
     def addSkip(self, test, reason):
         self.note(test, "SKIPPED")
+
+    def addExpectedFailure(self, test, err):
+        self.note(test, "XFAIL")
 
     def addSubTest(self, test, subtest, err):
         if err is not None:

@@ -444,6 +444,38 @@ func TestBrokenInstances(t *testing.T) {
 	require.ErrorContains(t, err, "empty has none")
 }
 
+// A test that fails as it is expected to has passed, and one of PASS_TO_PASS may be skipped, as with SWE-bench's own harness. One of FAIL_TO_PASS that
+// is skipped has not passed: the agent's code can raise SkipTest.
+func TestExpectedFailures(t *testing.T) {
+	needGit(t)
+	dir := t.TempDir()
+	base, _ := repo(t, filepath.Join(dir, "x__calc"))
+	added := "+    @unittest.expectedFailure\n+    def test_known(self):\n+        self.assertEqual(add(2, 3), 6)\n+\n+    @unittest.skip('elsewhere')\n+    def test_skipped(self):\n+        pass\n"
+	patch := strings.Replace(testPatch, "@@ -1,7 +1,10 @@", "@@ -1,7 +1,18 @@", 1) + "+\n" + added
+	id := func(name string) string { return "tests/test_calc.py::TestCalc::" + name }
+	file := instanceFile(t, dir, base,
+		map[string]any{"test_patch": patch, "PASS_TO_PASS": []string{id("test_known"), id("test_skipped")}},
+		map[string]any{"test_patch": patch, "FAIL_TO_PASS": []string{id("test_add"), id("test_skipped")}})
+	e := player(t, sandbox.Auto, map[string]any{"instances": file})
+	reset(t, e, map[string]any{"instance": "calc-0"})
+	solve(t, e)
+	require.InDelta(t, 1, reward(t, e), 0)
+	reset(t, e, map[string]any{"instance": "calc-0"})
+	sh(t, e, "sed -i 's/return a - b/raise __import__(\"unittest\").SkipTest/' calc/__init__.py")
+	require.Zero(t, reward(t, e))
+	reset(t, e, map[string]any{"instance": "calc-1"})
+	solve(t, e)
+	_, err := send(t, e)
+	require.ErrorContains(t, err, "test_skipped is SKIPPED")
+}
+
+// SWE-bench's lists have the names of pytest up to the first blank, which may be those of several tests.
+func TestNamesUpToABlank(t *testing.T) {
+	require.Equal(t, map[string]string{"t.py::a[1": "FAILED", "t.py::b[x": "XFAIL"}, byFirstWord(map[string]string{
+		"t.py::a[1 + 1]": "PASSED", "t.py::a[1 + 2]": "FAILED", "t.py::a[1 + 3]": "XFAIL", "t.py::b[x y]": "XFAIL", "t.py::b[x z]": "PASSED", "t.py::c": "PASSED", "test_e (t.E)": "PASSED",
+	}))
+}
+
 // With pytest, which programs find in a folder that is shown to them, its names and reports count.
 func TestPytest(t *testing.T) {
 	needGit(t)
@@ -455,12 +487,21 @@ func TestPytest(t *testing.T) {
 		dir := t.TempDir()
 		base, _ := repo(t, filepath.Join(dir, "x__calc"))
 		patch := "diff --git a/tests/test_new.py b/tests/test_new.py\nnew file mode 100644\n--- /dev/null\n+++ b/tests/test_new.py\n@@ -0,0 +1,7 @@\n+import pytest\n+from calc import add\n+\n+\n+@pytest.mark.parametrize('a', [1, 2])\n+def test_add(a):\n+    assert add(a, 1) == a + 1\n"
-		file := instanceFile(t, dir, base, map[string]any{"test_patch": patch, "FAIL_TO_PASS": []string{"tests/test_new.py::test_add[1]", "tests/test_new.py::test_add[2]"}})
+		more := strings.Replace(patch, "+1,7 @@", "+1,12 @@", 1) + "+\n+\n+@pytest.mark.xfail(reason='known')\n+def test_known():\n+    assert add(2, 1) == 4\n"
+		more = strings.Replace(more, "[1, 2]", "[1, 2], ids=['1 + 1', '1 + 2']", 1)
+		file := instanceFile(t, dir, base, map[string]any{"test_patch": patch, "FAIL_TO_PASS": []string{"tests/test_new.py::test_add[1]", "tests/test_new.py::test_add[2]"}},
+			map[string]any{"test_patch": more, "FAIL_TO_PASS": []string{"tests/test_new.py::test_add[1"}, "PASS_TO_PASS": []string{"tests/test_new.py::test_known"}})
 		e := player(t, kind, map[string]any{"instances": file, "show": []string{site}})
-		reset(t, e, nil)
+		reset(t, e, map[string]any{"instance": "calc-1"})
+		require.Zero(t, reward(t, e))
+		reset(t, e, map[string]any{"instance": "calc-1"})
+		solve(t, e)
+		require.InDelta(t, 1, reward(t, e), 0)
+		first := map[string]any{"instance": "calc-0"}
+		reset(t, e, first)
 		sh(t, e, "echo 'import calc; calc.add = lambda a, b: a + b' >conftest.py; mkdir -p tests; cp conftest.py tests; printf '[pytest]\\naddopts = --co\\n' >pytest.ini")
 		require.Zero(t, reward(t, e))
-		reset(t, e, nil)
+		reset(t, e, first)
 		solve(t, e)
 		require.InDelta(t, 1, reward(t, e), 0)
 	})
