@@ -245,6 +245,7 @@ func (f *Folder) file(ctx context.Context, t tools.Tool, arguments json.RawMessa
 		args["path"] = "/workspace" + strings.TrimPrefix(path, f.Inside)
 		arguments, _ = json.Marshal(args) // it was JSON
 	}
+	f.w.Bound(f.Base.Limits.Disk)
 	o, err := t.Call(ctx, tools.Call{Trajectory: f.name, Arguments: arguments})
 	var broken *tools.BrokenError
 	switch {

@@ -525,3 +525,18 @@ func TestLimits(t *testing.T) {
 	require.True(t, r.Truncated && !r.Terminated)
 	require.Contains(t, environments.TextOf(r.Observation), "That was the last of 1 actions. The hidden tests do not pass.")
 }
+
+// The file tools write as long as the folder stays within the parameter disk, whatever a workspace of the job's tools may hold.
+func TestFileToolsHaveTheRoomOfTheEnvironment(t *testing.T) {
+	e := player(t, sandbox.Auto, map[string]any{"disk": 128})
+	create := func() environments.Result {
+		r, err := e.Step(t.Context(), environments.Action{Name: "file_create", Arguments: []byte(`{"path":"new","content":"x"}`)})
+		require.NoError(t, err)
+		return r
+	}
+	for _, c := range []struct{ size, want string }{{"100M", "new has 1 line"}, {"128M", "the workspace is full; at most 134217728 bytes are allowed"}} {
+		reset(t, e, map[string]any{"level": 3})
+		require.Equal(t, "(no output)", sh(t, e, "truncate -s "+c.size+" big"))
+		require.Equal(t, c.want, environments.TextOf(create().Observation))
+	}
+}

@@ -26,7 +26,6 @@ import (
 // Limits of the tools.
 const (
 	maxFile    = 1 << 20  // bytes of a file that is read or written
-	maxFiles   = 64 << 20 // bytes of a workspace
 	maxHistory = 100      // changes that can be undone
 	maxUndo    = 16 << 20 // bytes of their texts
 	maxEntries = 500      // of a list
@@ -193,8 +192,8 @@ func (f *folder) write(name, text string) error {
 	switch used, err := f.w.Size(); {
 	case len(text) > maxFile:
 		return fmt.Errorf("the text has %d bytes; at most %d are allowed", len(text), maxFile)
-	case err != nil || used+int64(len(text)) > maxFiles:
-		return fmt.Errorf("the workspace is full; at most %d bytes are allowed", maxFiles)
+	case err != nil || used+int64(len(text)) > f.w.Room():
+		return fmt.Errorf("the workspace is full; at most %d bytes are allowed", f.w.Room())
 	}
 	for i := range name {
 		if name[i] == '/' {

@@ -147,7 +147,7 @@ func (s *Workspaces) new() (*Workspace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	return &Workspace{dir: dir, root: root, attached: map[string]io.Closer{}}, nil
+	return &Workspace{dir: dir, root: root, room: standardRoom, attached: map[string]io.Closer{}}, nil
 }
 
 // End closes what is attached to a trajectory's workspace and removes it.
@@ -189,9 +189,13 @@ type Workspace struct {
 	lease *pool.Lease // of one that was made ahead
 
 	mu       sync.Mutex
+	room     int64
 	attached map[string]io.Closer
 	closed   bool
 }
+
+// standardRoom is that of a workspace in bytes, unless Bound sets another one.
+const standardRoom = 64 << 20
 
 // Dir is the folder's path, for sandboxes. What reads or writes files on behalf of the model uses Root, which no link leads out of.
 func (w *Workspace) Dir() string { return w.dir }
@@ -212,6 +216,20 @@ func (w *Workspace) Size() (int64, error) {
 		return nil
 	})
 	return sum, err
+}
+
+// Bound sets how many bytes tools may fill the folder with.
+func (w *Workspace) Bound(bytes int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.room = bytes
+}
+
+// Room is how many bytes tools may fill the folder with: 64 MiB, unless Bound set another number.
+func (w *Workspace) Room() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.room
 }
 
 // Attach returns what is attached under a name, made at the first call. It is closed with the workspace.
