@@ -210,7 +210,10 @@ func (f *folder) write(name, text string) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(file.Chmod(0o666), file.Truncate(0))
+	info, err := file.Stat()
+	if err == nil {
+		err = errors.Join(file.Chmod(info.Mode().Perm()|0o666), file.Truncate(0))
+	}
 	if err == nil {
 		_, err = io.WriteString(file, text)
 	}

@@ -178,3 +178,14 @@ func TestFilesAndPrograms(t *testing.T) {
 	a.all.End("a")
 	require.NoDirExists(t, a.dir)
 }
+
+// A file that may run may run after an edit, and after its undo.
+func TestEditsKeepTheRightToRun(t *testing.T) {
+	a := newAgent(t, "shell")
+	sh := func(command string) string { return a.call("shell", args{"command": command}) }
+	require.Equal(t, "one", sh("printf '#!/bin/sh\\necho one\\n' >run && chmod 755 run && ./run"))
+	require.Contains(t, a.call("file_edit", args{"path": "run", "old": "one", "new": "two"}), "run is now:")
+	require.Equal(t, "two", sh("./run"))
+	require.Equal(t, "run has 2 lines again", a.call("file_undo", args{"path": "run"}))
+	require.Equal(t, "one", sh("./run"))
+}
