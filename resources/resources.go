@@ -110,6 +110,9 @@ func (r *Resources) Sandbox(ctx context.Context) (*sandbox.Sandbox, error) {
 	return box, err
 }
 
+// Confined tells whether the job has a sandbox other than sandbox.None, also before it is opened.
+func (r *Resources) Confined() bool { return r.options.Sandbox != sandbox.None }
+
 // Python is the module of a file, loaded once for tools and rewards alike.
 func (r *Resources) Python(ctx context.Context, file string, o python.Options) (*python.Module, error) {
 	file = r.Resolve(file)

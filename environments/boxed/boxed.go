@@ -50,7 +50,7 @@ func Open(ctx context.Context, r *resources.Resources) (*Folders, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Folders{box: box, own: resources.New(resources.Options{}), files: map[string]tools.Tool{}}
+	f := &Folders{box: box, own: resources.New(resources.Options{Sandbox: box.Kind()}), files: map[string]tools.Tool{}}
 	if f.spaces, err = workspace.Of(f.own); err != nil {
 		return nil, err
 	}
@@ -115,15 +115,14 @@ func (f *Folder) Close() { f.folders.spaces.End(f.name) }
 
 // Own gives the files of the folder to the user as whom programs run, after this process wrote some.
 func (f *Folder) Own() error {
-	if os.Geteuid() != 0 || f.folders.box.Kind() == sandbox.None {
+	if os.Geteuid() != 0 || !f.folders.own.Confined() {
 		return nil
 	}
-	const nobody = 65534
 	return filepath.WalkDir(f.w.Dir(), func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		return os.Lchown(path, nobody, nobody)
+		return os.Lchown(path, workspace.Nobody, workspace.Nobody)
 	})
 }
 

@@ -187,7 +187,7 @@ func (f *folder) read(name string) (string, error) {
 	return string(text), nil
 }
 
-// write writes a file whole. Programs of the sandbox may be another user: they may write it too.
+// write writes a file whole. Programs of the sandbox may be another user: the file is theirs.
 func (f *folder) write(name, text string) error {
 	switch used, err := f.w.Size(); {
 	case len(text) > maxFile:
@@ -199,6 +199,7 @@ func (f *folder) write(name, text string) error {
 		if name[i] == '/' {
 			err := f.root.Mkdir(name[:i], 0o777)
 			if err == nil {
+				f.w.Own(name[:i])
 				err = f.root.Chmod(name[:i], 0o777)
 			}
 			if err != nil && !errors.Is(err, fs.ErrExist) {
@@ -210,6 +211,7 @@ func (f *folder) write(name, text string) error {
 	if err != nil {
 		return err
 	}
+	f.w.Own(name)
 	info, err := file.Stat()
 	if err == nil {
 		err = errors.Join(file.Chmod(info.Mode().Perm()|0o666), file.Truncate(0))

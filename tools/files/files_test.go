@@ -189,3 +189,10 @@ func TestEditsKeepTheRightToRun(t *testing.T) {
 	require.Equal(t, "run has 2 lines again", a.call("file_undo", args{"path": "run"}))
 	require.Equal(t, "one", sh("./run"))
 }
+
+// What file_create makes is the programs' own: they may let it run, and give it another time.
+func TestCreatedFilesAreTheProgramsOwn(t *testing.T) {
+	a := newAgent(t, "shell")
+	require.Equal(t, "bin/run has 2 lines", a.call("file_create", args{"path": "bin/run", "content": "#!/bin/sh\necho one\n"}))
+	require.Equal(t, "one", a.call("shell", args{"command": "chmod 755 bin bin/run && bin/run && touch -d 2020-01-01 bin bin/run"}))
+}

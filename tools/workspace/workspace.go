@@ -25,6 +25,7 @@ type Workspaces struct {
 	base   string          // its path
 
 	pools *pool.Set // of the job
+	give  bool      // files to Nobody
 
 	mu      sync.Mutex
 	open    map[string]*Workspace
@@ -41,6 +42,7 @@ func Of(r *resources.Resources) (*Workspaces, error) {
 		w, err := New()
 		if err == nil {
 			w.pools = r.Pools()
+			w.give = os.Geteuid() == 0 && r.Confined()
 			r.OnClose(w.Close)
 		}
 		return w, err
@@ -147,7 +149,7 @@ func (s *Workspaces) new() (*Workspace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	return &Workspace{dir: dir, root: root, room: standardRoom, attached: map[string]io.Closer{}}, nil
+	return &Workspace{dir: dir, root: root, give: s.give, room: standardRoom, attached: map[string]io.Closer{}}, nil
 }
 
 // End closes what is attached to a trajectory's workspace and removes it.
@@ -186,6 +188,7 @@ func (s *Workspaces) Close() error {
 type Workspace struct {
 	dir   string
 	root  *os.Root
+	give  bool        // files to Nobody
 	lease *pool.Lease // of one that was made ahead
 
 	mu       sync.Mutex
@@ -216,6 +219,17 @@ func (w *Workspace) Size() (int64, error) {
 		return nil
 	})
 	return sum, err
+}
+
+// Nobody is the user as whom programs of a sandbox run where this process is root's.
+const Nobody = 65534
+
+// Own gives a file or a folder that this process made in the workspace to the user as whom programs run. Where that is not possible, the sandbox
+// starts no program: it gives the workspace to the same user.
+func (w *Workspace) Own(name string) {
+	if w.give {
+		_ = w.root.Lchown(name, Nobody, Nobody)
+	}
 }
 
 // Bound sets how many bytes tools may fill the folder with.
