@@ -28,6 +28,25 @@ const (
 // blindLooks is how many looks in a row may fail before the tree is ended: this process may be short of descriptors for a moment.
 const blindLooks = 3
 
+// begunFull is what a tree may add to folders that are beyond its limit when it begins: bash and Python write a little by themselves.
+const begunFull = 1 << 20
+
+// roomOf is how far folders may grow: to the limit. Where an earlier tree filled them beyond it, this one is not ended for that, since it may be there to
+// remove files, but it may not make them grow. Folders of twice the limit are too large for any tree.
+func (l Limits) roomOf(folders []string) int64 {
+	var now int64
+	for _, dir := range folders {
+		if dir != "" {
+			n, _ := folderBytes(dir, holdings{})
+			now += n
+		}
+	}
+	if now <= l.Disk {
+		return l.Disk
+	}
+	return min(now+begunFull, 2*l.Disk)
+}
+
 // watch ends the tree when its memory, or its files in folders of the host, grow beyond the limits: rlimits bind a process and a file, not
 // a tree and a folder. It ends the tree as well when it cannot look: what is not seen is not bound.
 func (r *running) watch(l Limits, folders ...string) {
@@ -36,6 +55,7 @@ func (r *running) watch(l Limits, folders ...string) {
 	defer timer.Stop()
 	var before [2]int64
 	blind := 0
+	room := l.roomOf(folders)
 	for {
 		select {
 		case <-r.ended:
@@ -46,7 +66,7 @@ func (r *running) watch(l Limits, folders ...string) {
 		switch {
 		case now[0] > l.Memory:
 			r.end("memory")
-		case now[1] > l.Disk:
+		case now[1] > room:
 			r.end("disk")
 		}
 		if blind++; err == nil {

@@ -278,3 +278,16 @@ func TestWhoEndedASession(t *testing.T) {
 	require.NotErrorAs(t, ended(&sandbox.ExitError{Exceeded: sandbox.Unwatched, Cause: syscall.EACCES}), &broken)
 	require.NotErrorAs(t, ended(&sandbox.ExitError{Exceeded: "memory"}), &broken)
 }
+
+// The call that fills the workspace is stopped and says so; later ones run, so that files can be removed, but do not make it grow.
+func TestAfterAFullWorkspace(t *testing.T) {
+	r := registry(t, sandbox.Bubblewrap, nil)
+	const full = "the command was stopped: its files took too much room"
+	require.Contains(t, sh(r, "a", "for i in 1 2 3; do head -c 30000000 /dev/zero >big$i; done; sleep 5"), full)
+	time.Sleep(300 * time.Millisecond) // of a model that writes; the next shell is looked at meanwhile
+	require.Equal(t, "3", sh(r, "a", "sleep 0.5; ls big* | wc -l"))
+	require.Contains(t, sh(r, "a", "head -c 30000000 /dev/zero >big4; sleep 5"), full)
+	time.Sleep(300 * time.Millisecond)
+	require.Equal(t, "gone", sh(r, "a", "rm big*; sleep 0.5; echo gone"))
+	require.Contains(t, sh(r, "a", "for i in 1 2 3; do head -c 30000000 /dev/zero >big$i; done; sleep 5"), full)
+}

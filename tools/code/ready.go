@@ -15,6 +15,7 @@ type ready[T interface {
 
 	mu      sync.Mutex
 	next    T
+	unused  bool // next was started ahead, and no call used it
 	running map[T]bool
 	closed  bool
 	all     sync.WaitGroup // of drop
@@ -68,7 +69,7 @@ func (r *ready[T]) give(p T) {
 	if r.next != none {
 		r.end(r.next)
 	}
-	r.next = p
+	r.next, r.unused = p, false
 }
 
 // end ends a process that nobody uses. r.mu is held.
@@ -96,7 +97,8 @@ func (r *ready[T]) drop(p T) {
 	})
 }
 
-// fill starts the process for the next call.
+// fill starts the process for the next call. It takes the place of one that was started ahead before: that one may have ended, where the call since then
+// filled the workspace. One that a call used stays.
 func (r *ready[T]) fill(ctx context.Context) error {
 	p, err := r.start(ctx)
 	if err != nil {
@@ -105,11 +107,15 @@ func (r *ready[T]) fill(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var none T
-	if r.running[p] = true; r.closed || r.next != none {
+	r.running[p] = true
+	if r.closed || r.next != none && !r.unused {
 		r.end(p)
-	} else {
-		r.next = p
+		return nil
 	}
+	if r.next != none {
+		r.end(r.next)
+	}
+	r.next, r.unused = p, true
 	return nil
 }
 

@@ -19,6 +19,9 @@ func TestAUsedProcessStays(t *testing.T) {
 	require.NoError(t, r.fill(t.Context())) // of a drop before the call
 	ahead := r.next
 	require.NotSame(t, used, ahead)
+	require.NoError(t, r.fill(t.Context()))
+	require.True(t, ahead.killed, "the call before may have ended it")
+	ahead = r.next
 	r.give(used)
 	require.True(t, ahead.killed)
 	require.NoError(t, r.fill(t.Context()))
