@@ -54,3 +54,6 @@ func (f *Folder) Close() error { return os.RemoveAll(f.path) }
 
 // RemoveAll removes a folder.
 func RemoveAll(dir string) error { return os.RemoveAll(dir) }
+
+// Reopen does nothing: no program runs here.
+func Reopen(string) error { return nil }

@@ -102,20 +102,35 @@ func RemoveAll(dir string) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	root, openErr := os.OpenRoot(dir)
-	if openErr != nil {
+	reopenErr := Reopen(dir)
+	if again := os.RemoveAll(dir); again != nil {
+		return errors.Join(again, reopenErr)
+	}
+	return nil
+}
+
+// Reopen gives the owner all rights to a folder and to the folders in it, which a program may have taken away.
+func Reopen(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(dir, info.Mode().Perm()|0o700); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
 		return err
 	}
 	defer root.Close()
 	// Chmod needs the right to pass the folders above, which are visited before.
-	walkErr := fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, _ error) error {
-		if d != nil && d.IsDir() { // it is read after this
-			_ = root.Chmod(path, 0o700)
+	return fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, _ error) error {
+		if d == nil || !d.IsDir() {
+			return nil
+		}
+		if info, err := d.Info(); err == nil && info.Mode().Perm()&0o700 != 0o700 { // it is read after this
+			_ = root.Chmod(path, info.Mode().Perm()|0o700)
 		}
 		return nil
 	})
-	if again := os.RemoveAll(dir); again != nil {
-		return errors.Join(again, walkErr)
-	}
-	return nil
 }

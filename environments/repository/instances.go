@@ -337,6 +337,9 @@ var startsWith = []string{"conftest.py", "pytest.ini", "sitecustomize.py", "user
 // hidden puts the tests in a folder that an agent left. They come from clean, a folder at the base with the test patch, which no agent saw. files are
 // what is run.
 func (i *instance) hidden(clean, f *boxed.Folder) (files []string, err error) {
+	if err := sandbox.Reopen(f.Dir()); err != nil { // where this process is not root's, an agent may have closed folders to it
+		return nil, err
+	}
 	for _, from := range []*boxed.Folder{f, clean} { // what stands in one of them
 		if err := fs.WalkDir(from.Root().FS(), ".", func(name string, d fs.DirEntry, err error) error {
 			if err != nil {

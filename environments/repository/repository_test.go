@@ -305,6 +305,8 @@ func TestInstances(t *testing.T) {
 			"a link":       "rm -rf tests; ln -s / tests",
 			"a file":       "rm -rf tests; touch tests",
 			"git":          "echo '[core]\n\tfsmonitor = touch /tmp/x' >.git/config; echo '*.py filter=x' >.gitattributes",
+			"no rights":    "chmod 500 tests/test_calc.py calc; chmod 000 tests",
+			"no root":      "chmod 000 .",
 			"exit":         "echo 'import os; os._exit(0)' >>calc/__init__.py",
 			"conftest":     "echo 'import calc; calc.add = lambda a, b: 5' >conftest.py; echo 'import builtins' >sitecustomize.py",
 			"other breaks": "sed -i 's/a - b/a + b/; s/    return a$/    return 7/' calc/__init__.py",
