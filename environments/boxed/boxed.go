@@ -248,7 +248,7 @@ func (f *Folder) file(ctx context.Context, t tools.Tool, arguments json.RawMessa
 	o, err := t.Call(ctx, tools.Call{Trajectory: f.name, Arguments: arguments})
 	var broken *tools.BrokenError
 	switch {
-	case errors.As(err, &broken), err != nil && ctx.Err() != nil:
+	case errors.As(err, &broken), HostFault(err), err != nil && ctx.Err() != nil:
 		return environments.Result{}, err
 	case err != nil:
 		return Refuse(f.Hide(err.Error())), nil

@@ -139,7 +139,7 @@ func explain(name string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%q may not be opened", name)
 	case errors.As(err, &errno):
-		return fmt.Errorf("%q: %s", name, errno.Error())
+		return fmt.Errorf("%q: %w", name, errno)
 	default: // os.Root has no error of its own for this
 		return fmt.Errorf("%q leads out of the workspace", name)
 	}
@@ -187,8 +187,8 @@ func (f *folder) read(name string) (string, error) {
 	return string(text), nil
 }
 
-// write writes a file whole. Programs of the sandbox may be another user: the file is theirs.
-func (f *folder) write(name, text string) error {
+// write writes a file whole, or leaves what it held before. Programs of the sandbox may be another user: the file is theirs.
+func (f *folder) write(name, before, text string) error {
 	switch used, err := f.w.Size(); {
 	case len(text) > maxFile:
 		return fmt.Errorf("the text has %d bytes; at most %d are allowed", len(text), maxFile)
@@ -214,10 +214,12 @@ func (f *folder) write(name, text string) error {
 	f.w.Own(name)
 	info, err := file.Stat()
 	if err == nil {
-		err = errors.Join(file.Chmod(info.Mode().Perm()|0o666), file.Truncate(0))
+		err = file.Chmod(info.Mode().Perm() | 0o666)
 	}
 	if err == nil {
-		_, err = io.WriteString(file, text)
+		if err = replace(file, text); err != nil {
+			err = errors.Join(err, replace(file, before)) // whose room the file still has
+		}
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
 		return explain(name, err)
@@ -225,9 +227,21 @@ func (f *folder) write(name, text string) error {
 	return nil
 }
 
+// replace writes over what a file holds, and gives room back only after that.
+func replace(file *os.File, text string) error {
+	_, err := file.WriteAt([]byte(text), 0)
+	if err == nil {
+		err = file.Truncate(int64(len(text)))
+	}
+	return err
+}
+
 // change writes a file and remembers what it was.
 func (f *folder) change(c change) error {
-	if err := f.write(c.name, c.after); err != nil {
+	if err := f.write(c.name, c.before, c.after); err != nil {
+		if c.created {
+			_ = f.root.Remove(c.name)
+		}
 		return err
 	}
 	f.remember(c)

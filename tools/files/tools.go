@@ -150,7 +150,7 @@ func undo(_ context.Context, f *folder, a undoArgs) (string, error) {
 			err = explain(name, err)
 		}
 	} else {
-		err = f.write(name, c.before)
+		err = f.write(name, c.after, c.before)
 	}
 	if err != nil {
 		return "", err
