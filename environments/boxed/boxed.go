@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/sandbox"
@@ -227,6 +229,25 @@ func Stopped(r sandbox.Result, limit time.Duration) string {
 		return "it was ended by " + r.Signal
 	}
 	return ""
+}
+
+// Failed says why a program failed that did not come to its own end, or ended with a status of its own; "": it did well.
+func Failed(r sandbox.Result, limit time.Duration) string {
+	if why := Stopped(r, limit); why != "" || r.Exit == 0 {
+		return why
+	}
+	return fmt.Sprintf("exit status %d", r.Exit)
+}
+
+// Full tells whether a program failed because the host's disk is full: it says so, and the disk has less room than the folder may take. A program that
+// filled a private folder of its sandbox says the same.
+func (f *Folder) Full(r sandbox.Result) bool {
+	if !strings.Contains(string(r.Stdout)+string(r.Stderr), "No space left on device") {
+		return false
+	}
+	var st unix.Statfs_t
+	err := unix.Statfs(f.w.Dir(), &st)
+	return err == nil && int64(st.Bavail)*int64(st.Bsize) < f.Base.Limits.Disk
 }
 
 // Refuse is the result of an action that is not possible.

@@ -176,14 +176,14 @@ func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if why := boxed.Stopped(r, p.Limits.Wall); why != "" || r.Exit != 0 {
+		if why := boxed.Failed(r, p.Limits.Wall); why != "" {
 			if r.TimedOut && p.Limits.Wall < limit {
 				return nil, fmt.Errorf("task %s: line %d of its Dockerfile ran longer than %s; give environment.reset_timeout more", t.name, step.line, p.Limits.Wall)
 			}
-			if why == "" {
-				why = fmt.Sprintf("exit status %d", r.Exit)
-			}
 			lines := strings.Split(strings.TrimSpace(string(r.Stdout)+string(r.Stderr)), "\n")
+			if m.main.Full(r) {
+				return nil, fmt.Errorf("task %s: line %d of its Dockerfile: the disk of this machine is full: %s", t.name, step.line, wording.Clip(lines[len(lines)-1], 160))
+			}
 			return nil, environments.WrongTask("%v", refusal(step.line, step.text, fmt.Sprintf("it fails in the sandbox, which has no network and no root (%s: %s)", why, wording.Clip(lines[len(lines)-1], 160))))
 		}
 	}

@@ -274,7 +274,10 @@ func (i *instance) fill(ctx context.Context, s *source, f *boxed.Folder) error {
 	if r.TimedOut {
 		return fmt.Errorf("%s: its snapshot is not unpacked after %s; give environment.reset_timeout more", i.name, limit.Round(time.Second))
 	}
-	if why := boxed.Stopped(r, limit); why != "" || r.Exit != 0 {
+	if why := boxed.Failed(r, limit); why != "" {
+		if f.Full(r) {
+			return fmt.Errorf("%s: its snapshot does not fit on the disk of this machine: %s", i.name, oneLine(string(r.Stderr)))
+		}
 		return environments.WrongTask("its snapshot %s does not become a repository at %s (%s): %s", filepath.Base(i.snapshot), i.base, why, oneLine(string(r.Stderr)))
 	}
 	return nil
