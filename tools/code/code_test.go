@@ -291,3 +291,11 @@ func TestAfterAFullWorkspace(t *testing.T) {
 	require.Equal(t, "gone", sh(r, "a", "rm big*; sleep 0.5; echo gone"))
 	require.Contains(t, sh(r, "a", "for i in 1 2 3; do head -c 30000000 /dev/zero >big$i; done; sleep 5"), full)
 }
+
+// What a script printed before its time was over is told.
+func TestOutputBeforeTheDeadline(t *testing.T) {
+	r := registry(t, sandbox.Bubblewrap, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	require.Equal(t, "Error: the code ran longer than 1.8s and was stopped\nIt had printed:\nfound it in line 7", call(ctx, r, "a", "shell", "command", "echo found it in line 7; sleep 60").Observation)
+}

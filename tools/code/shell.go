@@ -102,10 +102,13 @@ func (t *shell) Call(ctx context.Context, c tools.Call) (tools.Observation, erro
 	}
 	defer shells.drop(s)
 	output, status, err := s.run(ctx, args.Command)
-	if ctx.Err() != nil {
-		return tools.Observation{}, failure(ctx, ctx.Err(), left, "")
-	}
 	text := strings.TrimRight(t.hide(output, w), "\n")
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return observe(text, failure(ctx, ctx.Err(), left, "").Error())
+	}
+	if ctx.Err() != nil {
+		return tools.Observation{}, ctx.Err()
+	}
 	if name := unix.SignalName(syscall.Signal(status - 128)); err == nil && status > 128 && name != "" {
 		err = errors.New("it was ended by " + name)
 	}
