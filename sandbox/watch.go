@@ -471,6 +471,7 @@ func folderBytes(dir string, held holdings) (int64, error) {
 	var sum int64
 	var device uint64
 	var errs []error
+	linked := map[file]bool{} // files of several names that are counted already
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if errors.Is(err, syscall.ENAMETOOLONG) {
 			return err
@@ -485,7 +486,13 @@ func folderBytes(dir string, held holdings) (int64, error) {
 			return nil
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			sum += st.Blocks*512 + inodeBytes
+			f := file{uint64(st.Dev), st.Ino}
+			if !linked[f] {
+				sum += st.Blocks*512 + inodeBytes
+			}
+			if st.Nlink > 1 && !d.IsDir() {
+				linked[f] = true
+			}
 			if device == 0 {
 				device = uint64(st.Dev)
 			}
