@@ -235,8 +235,8 @@ clone() { git clone -q --no-hardlinks --no-checkout -- "$1" .clone; mv .clone/.g
 case $1 in
   *.tar|*.tar.gz|*.tgz)
     mkdir .unpack; tar -xf "$1" -C .unpack --no-same-owner
-    from=.unpack; set -- "$1" "$2" .unpack/*
-    if [ $# = 3 ] && [ -d "$3" ] && [ ! -e .unpack/.git ]; then from=$3; fi
+    from=.unpack; only=$(find .unpack -mindepth 1 -maxdepth 1 -printf "%f/")
+    case $only in .git/|*/*/) ;; *) if [ -d ".unpack/$only" ]; then from=.unpack/$only; fi ;; esac
     find "$from" -mindepth 1 -maxdepth 1 -exec mv -t . {} +
     rm -rf .unpack ;;
   *.bundle|*.git) clone "$1" ;;

@@ -360,6 +360,17 @@ func TestFilesOfATestPatch(t *testing.T) {
 	}
 }
 
+// An archive of a repository with one visible folder beside hidden files is the repository, and not a folder around it.
+func TestArchiveWithHiddenFiles(t *testing.T) {
+	needGit(t)
+	dir := t.TempDir()
+	out, err := exec.Command("bash", "-ec", "cd "+dir+"; mkdir -p r/src/calc r/.github; touch r/.github/x r/src/calc/__init__.py; tar -C r -czf s.tgz .").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	e := player(t, sandbox.Auto, map[string]any{"instances": instanceFile(t, dir, "", map[string]any{"snapshot": "s.tgz"})})
+	reset(t, e, map[string]any{"instance": "calc-0"})
+	require.Equal(t, "./.github/x\n./src/calc/__init__.py", sh(t, e, "find . -path ./.git -prune -o -type f -print | sort"))
+}
+
 // An instance whose tests cannot pass on this machine is the infrastructure's failure, not the agent's.
 func TestInstanceThatDoesNotWorkHere(t *testing.T) {
 	needGit(t)
