@@ -96,6 +96,10 @@ def execute(code, name, namespace):
             print(repr(value))
 
 
+def open_stream():
+    return io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "replace")
+
+
 def main():
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.dup(1)
@@ -104,7 +108,7 @@ def main():
     os.close(null)
     capture = Capture()
     capture.redirect()
-    stream = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "replace")
+    stream = open_stream()
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     sys.argv = ["python"]
@@ -114,6 +118,8 @@ def main():
     for line in requests:
         request = json.loads(line)
         sys.stdin = open(0, closefd=False)  # the code may have closed it, exit() does
+        if stream.closed:
+            stream = open_stream()
         sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = stream
         error, name = "", "<call %d>" % request["number"]
         try:
