@@ -213,23 +213,23 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 		return environments.Result{}, errors.New("mle: step without an episode; reset first")
 	}
 	var args struct{ Info, Code string }
-	if err := json.Unmarshal(a.Arguments, &args); err != nil {
-		return boxed.Refuse("the arguments cannot be read: " + err.Error()), nil
-	}
 	var r environments.Result
 	var err error
-	switch a.Name {
-	case "request_info":
+	unread := json.Unmarshal(a.Arguments, &args)
+	switch {
+	case unread != nil:
+		r = boxed.Refuse("the arguments cannot be read: " + unread.Error())
+	case a.Name == "request_info":
 		r = environments.Result{Observation: environments.Text(e.info(args.Info))}
-	case "validate_code", "execute_code":
+	case a.Name == "validate_code", a.Name == "execute_code":
 		r, err = e.run(ctx, args.Code, a.Name == "execute_code")
-	case "get_history":
+	case a.Name == "get_history":
 		text := "Nothing was done so far."
 		if len(e.history) > 0 {
 			text = strings.Join(e.history, "\n")
 		}
 		r = environments.Result{Observation: environments.Text(text)}
-	case "reset":
+	case a.Name == "reset":
 		var f *boxed.Folder
 		if f, err = e.source.newFolder(e.c); err == nil {
 			e.folder.Close()

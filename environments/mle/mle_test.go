@@ -213,6 +213,19 @@ func TestActions(t *testing.T) {
 }
 
 // What is not a submission is said in words, and pays nothing.
+// An action whose arguments are no object is one of the episode's, as any other that is refused.
+func TestBadArgumentsAreAnAction(t *testing.T) {
+	e := player(t, sandbox.Auto, map[string]any{"max_steps": 2})
+	_, err := e.Reset(t.Context(), environments.Start{Seed: 1})
+	require.NoError(t, err)
+	for n := range 2 {
+		r, err := e.Step(t.Context(), environments.Action{Name: "execute_code", Arguments: []byte(`[1]`)})
+		require.NoError(t, err)
+		require.Contains(t, said(r), "the arguments cannot be read")
+		require.Equal(t, n == 1, r.Truncated)
+	}
+}
+
 func TestSubmissions(t *testing.T) {
 	c := generate(1, 0)
 	for level := int64(1); c.metric.higher; level++ {
