@@ -53,11 +53,13 @@ func Kind() environments.Kind {
 
 // New makes the source of one job. The file of instances is read here; snapshots are read at the resets.
 func New(ctx context.Context, r *resources.Resources, params map[string]any) (environments.Source, error) {
-	p := Params{Seed: 1, Limits: boxed.Standard, Python: "python3"}
-	if params["instances"] != nil {
+	var given Params
+	if err := resources.Decode(params, &given); err != nil {
+		return nil, err
+	}
+	p := Params{Seed: 1, Limits: boxed.Standard, Python: "python3", Timeout: 20}
+	if given.Instances != "" {
 		p.Timeout, p.Memory, p.Disk = 600, 4096, 1024
-	} else {
-		p.Timeout = 20
 	}
 	if err := resources.Decode(params, &p); err != nil {
 		return nil, err

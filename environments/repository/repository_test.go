@@ -419,6 +419,19 @@ func TestR2E(t *testing.T) {
 	require.InDelta(t, 1, reward(t, e), 0)
 }
 
+// A parameter may be written in any case, and instances have limits of their own.
+func TestLimitsOfInstances(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "x__calc"), 0o755))
+	for _, key := range []string{"instances", "Instances"} {
+		s, err := open(t, sandbox.Auto, map[string]any{key: instanceFile(t, dir, "", nil), "memory": 2048})
+		require.NoError(t, err)
+		p := s.(*source).params
+		require.Equal(t, []int{600, 2048, 1024}, []int{p.Timeout, p.Memory, p.Disk}, key)
+		require.NoError(t, s.Close())
+	}
+}
+
 func TestBrokenInstances(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "x__calc"), 0o755))
