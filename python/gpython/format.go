@@ -265,7 +265,7 @@ func (f field) integer(value py.Object) (string, error) {
 }
 
 func (f field) float(value py.Object) (string, error) {
-	x, err := py.FloatAsFloat64(value)
+	x, err := py.FloatAsFloat64(asNumber(value))
 	if err != nil {
 		return "", py.ExceptionNewf(py.TypeError, "must be real number, not %s", value.Type().Name)
 	}

@@ -16,8 +16,10 @@ const instead = "; or use runtime: cpython"
 var (
 	keywords = strings.Fields("False None True and as assert break class continue def del elif else except finally for from global if import in is lambda nonlocal not or pass raise return try while with yield")
 	missing  = strings.Fields("dir format hash id input issubclass super vars bytearray memoryview property breakpoint aiter anext exit quit")
-	generics = strings.Fields("list dict tuple set frozenset type")
-	modules  = strings.Fields("agentfly agentfly.core agentfly.rewards agentfly.tools binascii builtins glob math os string sys tempfile time typing")
+	// methods of CPython's types that no type of gpython has
+	noMethods = strings.Fields("encode decode expandtabs format_map isascii isidentifier isprintable istitle maketrans translate fromkeys popitem bit_length to_bytes from_bytes fromhex as_integer_ratio readline readlines writelines seek tell")
+	generics  = strings.Fields("list dict tuple set frozenset type")
+	modules   = strings.Fields("agentfly agentfly.core agentfly.rewards agentfly.tools binascii builtins glob math os string sys tempfile time typing")
 )
 
 // linter names what gpython does not have, before it is run.
@@ -25,11 +27,14 @@ type linter struct {
 	dir    string // where the file's own modules lie
 	tokens []token
 	found  []string
+
+	modules  map[string]string // those of gpython that the file imports, by the name that it gives them
+	siblings []token           // of the modules of the file's folder
 }
 
 // lint returns lines "LINE:COLUMN: what, what to do"; siblings are the modules of the file's folder that it imports.
 func lint(source, dir string) (found, siblings []string) {
-	l := linter{dir: dir, tokens: scan(strings.ReplaceAll(source, "\r\n", "\n"))}
+	l := linter{dir: dir, tokens: scan(strings.ReplaceAll(source, "\r\n", "\n")), modules: map[string]string{}}
 	for i, t := range l.tokens {
 		if t.kind == newline {
 			continue
@@ -107,17 +112,24 @@ func (l *linter) imports(i int) (siblings []string) {
 		}
 		known := slices.Contains(modules, dotted)
 		file := filepath.Join(l.dir, dotted+".py")
-		_, err := os.Stat(file)
+		text, err := os.ReadFile(file)
 		switch {
 		case known && !from && strings.Contains(dotted, "."):
 			l.add(t, "import %s: gpython cannot import a part of a package; write from %s import …", dotted, dotted)
 		case known:
+			if as := t; !from {
+				if l.at(k).text == "as" {
+					as = l.at(k + 1)
+				}
+				l.modules[as.text] = dotted
+			}
 		case dotted == "agentfly.envs":
 			l.add(t, "agentfly.envs needs async functions, which gpython does not have; use stateful=True and state()")
 		case strings.HasPrefix(dotted, "agentfly."):
 			l.found = append(l.found, fmt.Sprintf("%d:%d: ModuleNotFoundError: %s is not offered here; from agentfly import tool, reward, agent, state", t.line, t.column, dotted))
 		case !strings.Contains(dotted, ".") && err == nil:
 			siblings = append(siblings, dotted)
+			l.siblings = append(l.siblings, scan(string(text))...)
 		default:
 			l.found = append(l.found, fmt.Sprintf("%d:%d: ModuleNotFoundError: No module named '%s'; install it for CPython and use runtime: cpython: gpython has %s",
 				t.line, t.column, dotted, strings.Join(modules[4:], ", ")))
@@ -175,6 +187,7 @@ func (l *linter) name(i int) {
 	t, before, after := l.at(i), l.at(i-1), l.at(i+1)
 	switch {
 	case before.text == ".":
+		l.attribute(i)
 	case t.text == "async":
 		l.add(t, "gpython has no async %s; write a plain function", after.text)
 	case t.text == "await":
@@ -188,11 +201,44 @@ func (l *linter) name(i int) {
 	}
 }
 
-// defines tells whether the file has a function, class or variable of that name.
+// attribute looks at a name after a point.
+func (l *linter) attribute(i int) {
+	t, owner := l.at(i), l.at(i-2)
+	module, is := l.modules[owner.text]
+	switch {
+	case is && l.at(i-3).text != ".":
+		if !offers(module, t.text) {
+			l.add(t, "gpython's %s has no %s; write it out", module, t.text)
+		}
+	case slices.Contains(noMethods, t.text) && l.at(i+1).text == "(" && !l.defines(t.text):
+		l.add(t, "gpython has no method %s; write it out", t.text)
+	}
+}
+
+// offers tells whether a module of gpython's, written in Go, has a name. Of other modules it does not know.
+func offers(module, word string) bool {
+	impl := py.GetModuleImpl(module)
+	if !slices.Contains([]string{"glob", "math", "os", "string", "tempfile", "time"}, module) || impl == nil || strings.HasPrefix(word, "__") {
+		return true
+	}
+	_, isValue := impl.Globals[word]
+	if _, isAdded := mathAdded[word]; isAdded && module == "math" {
+		return true
+	}
+	return isValue || slices.ContainsFunc(impl.Methods, func(m *py.Method) bool { return m.Name == word })
+}
+
+// defines tells whether the file, or a module of its folder, has a function, class or variable of that name.
 func (l *linter) defines(word string) bool {
-	for i, t := range l.tokens {
-		if t.kind == name && t.text == word && (l.at(i-1).text == "def" || l.at(i-1).text == "class" || t.first && l.at(i+1).text == "=") {
-			return true
+	for _, tokens := range [][]token{l.tokens, l.siblings} {
+		for i, t := range tokens {
+			if t.kind != name || t.text != word {
+				continue
+			}
+			before := tokens[max(i-1, 0)].text
+			if before == "def" || before == "class" || t.first && tokens[min(i+1, len(tokens)-1)].text == "=" {
+				return true
+			}
 		}
 	}
 	return false

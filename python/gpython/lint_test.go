@@ -23,15 +23,17 @@ func TestLintNamesWhatIsMissingWithLineAndColumn(t *testing.T) {
 		"x = {1: 2}":                    {"1:6: gpython's dicts have string keys only; write \"1\" or use a list of pairs; or use runtime: cpython"},
 		"x = a @ b":                     {"1:7: gpython has no operator @; write the sum; or use runtime: cpython"},
 		"s %= 2":                        {"1:3: gpython computes %= wrongly for strings; write x = x % y; or use runtime: cpython"},
-		"def f(x: list[str], y: int | None = None): pass": {"1:10: gpython has no list[…]; write List[…], from typing import List; or use runtime: cpython", "1:28: gpython has no type X | None; write Optional[X], from typing import Optional; or use runtime: cpython"},
-		"class A:\n    @property\n    def x(self): pass":  {"2:5: a decorator inside a class or a function is not supported by gpython; call it after the definition; or use runtime: cpython"},
-		"match x:\n    case 1: pass":                      {"1:1: gpython has no statement match; use if and elif; or use runtime: cpython"},
-		"x = issubclass(A, B)":                            {"1:5: gpython has no function issubclass; write it out; or use runtime: cpython"},
-		"from agentfly import x\nimport math, json as j":  {"2:14: ModuleNotFoundError: No module named 'json'; install it for CPython and use runtime: cpython: gpython has binascii, builtins, glob, math, os, string, sys, tempfile, time, typing"},
-		"from dataclasses import (dataclass,\n  field)":   {"1:6: ModuleNotFoundError: No module named 'dataclasses'; install it for CPython and use runtime: cpython: gpython has binascii, builtins, glob, math, os, string, sys, tempfile, time, typing"},
-		"import os.path":                                  {"1:8: ModuleNotFoundError: No module named 'os.path'; install it for CPython and use runtime: cpython: gpython has binascii, builtins, glob, math, os, string, sys, tempfile, time, typing"},
-		"import agentfly.tools":                           {"1:8: import agentfly.tools: gpython cannot import a part of a package; write from agentfly.tools import …; or use runtime: cpython"},
-		"def f(:\n    pass":                               {"1: SyntaxError: invalid syntax"},
+		"def f(x: list[str], y: int | None = None): pass":               {"1:10: gpython has no list[…]; write List[…], from typing import List; or use runtime: cpython", "1:28: gpython has no type X | None; write Optional[X], from typing import Optional; or use runtime: cpython"},
+		"class A:\n    @property\n    def x(self): pass":                {"2:5: a decorator inside a class or a function is not supported by gpython; call it after the definition; or use runtime: cpython"},
+		"match x:\n    case 1: pass":                                    {"1:1: gpython has no statement match; use if and elif; or use runtime: cpython"},
+		"x = issubclass(A, B)":                                          {"1:5: gpython has no function issubclass; write it out; or use runtime: cpython"},
+		"from agentfly import x\nimport math, json as j":                {"2:14: ModuleNotFoundError: No module named 'json'; install it for CPython and use runtime: cpython: gpython has binascii, builtins, glob, math, os, string, sys, tempfile, time, typing"},
+		"from dataclasses import (dataclass,\n  field)":                 {"1:6: ModuleNotFoundError: No module named 'dataclasses'; install it for CPython and use runtime: cpython: gpython has binascii, builtins, glob, math, os, string, sys, tempfile, time, typing"},
+		"import os.path":                                                {"1:8: ModuleNotFoundError: No module named 'os.path'; install it for CPython and use runtime: cpython: gpython has binascii, builtins, glob, math, os, string, sys, tempfile, time, typing"},
+		"import agentfly.tools":                                         {"1:8: import agentfly.tools: gpython cannot import a part of a package; write from agentfly.tools import …; or use runtime: cpython"},
+		"import os, math as m\nx = os.path.join('a')\ny = m.comb(4, 2)": {"2:8: gpython's os has no path; write it out; or use runtime: cpython", "3:7: gpython's math has no comb; write it out; or use runtime: cpython"},
+		"x = 'é'.encode()":                                              {"1:9: gpython has no method encode; write it out; or use runtime: cpython"},
+		"def f(:\n    pass":                                             {"1: SyntaxError: invalid syntax"},
 	} {
 		found, _ := lint(source, t.TempDir())
 		require.Equal(t, want, found, source)
@@ -45,7 +47,7 @@ func TestLintAcceptsWhatWorks(t *testing.T) {
 		"# f\"x\" := async\nx = 'async f\"\" :='\n", "match = 1\nmatch.x = 2\nprint(match)", "x = {'a': 1, 'b': [1, 2]}", "d = {}\nd['a'] = 1\nx = d['a'] % 3",
 		"def f(x: int = 1, *a, **k) -> str:\n    return g(*a, **k) * 2 ** 3 / 4", "if x:\n    y = 1\nelse:\n    y = lambda: 2", "from typing import List\nx = List[int]",
 		"def format(x):\n    return x\nformat(1)", "x.format(1)\nx = [1, 2][0:1]", "@tool(\n    name='x')\ndef f():\n    pass", "a, *b = c", "try:\n    x = 1\nfinally:\n    pass",
-		"x = [1 if a else 2 for b in c if d]", "\"\"\"doc\nx: int = 1\n\"\"\"\n", "x = (\n  1,\n  2)\n", "x = a | b", "s = r'\\\\'", "x = 1 + \\\n    2",
+		"x = [1 if a else 2 for b in c if d]", "\"\"\"doc\nx: int = 1\n\"\"\"\n", "x = (\n  1,\n  2)\n", "x = a | b", "s = r'\\\\'", "import math, os as o\nx = math.gcd(4, 6) + math.inf\no.environ", "class A:\n    def encode(self):\n        return 1\nA().encode()", "x = 1 + \\\n    2",
 	} {
 		found, siblings := lint(source, dir)
 		require.Empty(t, found, source)

@@ -10,10 +10,10 @@ import (
 	"github.com/go-python/gpython/py"
 )
 
-// addMethods adds methods of str, list and dict that gpython lacks.
+// addMethods adds methods of str, list, tuple, dict and set that gpython lacks.
 func addMethods() {
 	mapped := map[string]func(string) string{
-		"upper": strings.ToUpper, "lower": strings.ToLower, "casefold": strings.ToLower, "capitalize": capitalize, "title": title,
+		"upper": strings.ToUpper, "lower": strings.ToLower, "casefold": strings.ToLower, "capitalize": capitalize, "title": title, "swapcase": swapcase,
 	}
 	for n, f := range mapped {
 		onString(n, 0, 0, func(s string, _ []py.Object) (py.Object, error) { return py.String(f(s)), nil })
@@ -39,6 +39,15 @@ func addMethods() {
 	onString("rfind", 1, 1, withText(func(s, part string) (py.Object, error) {
 		return py.Int(characters(s, strings.LastIndex(s, part))), nil
 	}))
+	onString("rindex", 1, 1, withText(func(s, part string) (py.Object, error) {
+		if i := strings.LastIndex(s, part); i >= 0 {
+			return py.Int(characters(s, i)), nil
+		}
+		return nil, py.ExceptionNewf(py.ValueError, "substring not found")
+	}))
+	onString("removeprefix", 1, 1, withText(func(s, part string) (py.Object, error) { return py.String(strings.TrimPrefix(s, part)), nil }))
+	onString("removesuffix", 1, 1, withText(func(s, part string) (py.Object, error) { return py.String(strings.TrimSuffix(s, part)), nil }))
+	onString("rsplit", 0, 2, rsplit)
 	onString("index", 1, 1, withText(func(s, part string) (py.Object, error) {
 		if i := strings.Index(s, part); i >= 0 {
 			return py.Int(characters(s, i)), nil
@@ -86,7 +95,9 @@ func addMethods() {
 		return py.String(s), err
 	}, 0, "")
 	addToList()
+	addToTuple()
 	addToDict()
+	addToSet()
 }
 
 func onString(name string, least, most int, f func(string, []py.Object) (py.Object, error)) {
@@ -140,6 +151,66 @@ func title(s string) string {
 	}, s)
 }
 
+func swapcase(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsUpper(r) {
+			return unicode.ToLower(r)
+		}
+		return unicode.ToUpper(r)
+	}, s)
+}
+
+// rsplit splits from the right, at most as often as the second argument says.
+func rsplit(s string, args []py.Object) (py.Object, error) {
+	most := -1
+	if len(args) == 2 {
+		var err error
+		if most, err = py.IndexInt(args[1]); err != nil {
+			return nil, err
+		}
+	}
+	last := func(s string) (start, end int) { // of the last separator
+		end = strings.LastIndexFunc(s, unicode.IsSpace)
+		if end < 0 {
+			return -1, -1
+		}
+		_, size := utf8.DecodeRuneInString(s[end:])
+		return len(strings.TrimRightFunc(s[:end], unicode.IsSpace)), end + size
+	}
+	blanks := len(args) == 0 || args[0] == py.None
+	if !blanks {
+		part, ok := args[0].(py.String)
+		switch {
+		case !ok:
+			return nil, py.ExceptionNewf(py.TypeError, "must be str or None, not %s", args[0].Type().Name)
+		case part == "":
+			return nil, py.ExceptionNewf(py.ValueError, "empty separator")
+		}
+		last = func(s string) (start, end int) {
+			start = strings.LastIndex(s, string(part))
+			return start, start + len(part)
+		}
+	}
+	var out []string
+	for {
+		if blanks {
+			s = strings.TrimRightFunc(s, unicode.IsSpace)
+			if s == "" {
+				break
+			}
+		}
+		start, end := last(s)
+		if start < 0 || len(out) == most {
+			out = append(out, s)
+			break
+		}
+		out = append(out, s[end:])
+		s = s[:start]
+	}
+	slices.Reverse(out)
+	return py.NewListFromStrings(out), nil
+}
+
 func join(s string, args []py.Object) (py.Object, error) {
 	list, err := py.SequenceList(args[0])
 	if err != nil {
@@ -159,11 +230,22 @@ func join(s string, args []py.Object) (py.Object, error) {
 func reverse(l *py.List) { slices.Reverse(l.Items) }
 
 // find is the place of an item; -1: none.
-func find(l *py.List, o py.Object) int {
-	return slices.IndexFunc(l.Items, func(x py.Object) bool {
-		same, err := py.Eq(x, o)
-		return err == nil && same == py.True
-	})
+func find(items []py.Object, o py.Object) int {
+	return slices.IndexFunc(items, func(x py.Object) bool { return equal(x, o) })
+}
+
+func count(items []py.Object, o py.Object) (n int) {
+	for _, x := range items {
+		if equal(x, o) {
+			n++
+		}
+	}
+	return n
+}
+
+func equal(a, b py.Object) bool {
+	same, err := py.Eq(a, b)
+	return err == nil && same == py.True
 }
 
 func addToList() {
@@ -183,22 +265,16 @@ func addToList() {
 		return py.NewListFromItems(slices.Clone(l.Items)), nil
 	})
 	add("index", 1, 1, func(l *py.List, args []py.Object) (py.Object, error) {
-		if i := find(l, args[0]); i >= 0 {
+		if i := find(l.Items, args[0]); i >= 0 {
 			return py.Int(i), nil
 		}
 		return nil, py.ExceptionNewf(py.ValueError, "the item is not in list")
 	})
 	add("count", 1, 1, func(l *py.List, args []py.Object) (py.Object, error) {
-		n := 0
-		for _, x := range l.Items {
-			if same, err := py.Eq(x, args[0]); err == nil && same == py.True {
-				n++
-			}
-		}
-		return py.Int(n), nil
+		return py.Int(count(l.Items, args[0])), nil
 	})
 	add("remove", 1, 1, func(l *py.List, args []py.Object) (py.Object, error) {
-		i := find(l, args[0])
+		i := find(l.Items, args[0])
 		if i < 0 {
 			return nil, py.ExceptionNewf(py.ValueError, "list.remove(x): x not in list")
 		}
@@ -233,6 +309,18 @@ func addToList() {
 		out := l.Items[i]
 		l.DelItem(i)
 		return out, nil
+	})
+}
+
+func addToTuple() {
+	py.TupleType.Dict["index"] = method("index", 1, 1, func(self py.Object, args []py.Object) (py.Object, error) {
+		if i := find(self.(py.Tuple), args[0]); i >= 0 {
+			return py.Int(i), nil
+		}
+		return nil, py.ExceptionNewf(py.ValueError, "tuple.index(x): x not in tuple")
+	})
+	py.TupleType.Dict["count"] = method("count", 1, 1, func(self py.Object, args []py.Object) (py.Object, error) {
+		return py.Int(count(self.(py.Tuple), args[0])), nil
 	})
 }
 

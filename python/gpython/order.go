@@ -11,7 +11,7 @@ func less(a, b py.Object) (bool, error) {
 	x, isA := items(a)
 	y, isB := items(b)
 	if !isA || !isB || a.Type() != b.Type() {
-		o, err := py.Lt(a, b)
+		o, err := py.Lt(asNumber(a), asNumber(b))
 		return o == py.True, err
 	}
 	for i := range min(len(x), len(y)) {

@@ -2,7 +2,9 @@ package gpython
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,8 +42,16 @@ func repair(ctx py.Context) {
 	b["max"] = py.MustNewMethod("max", func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
 		return extreme("max", 1, args, kwargs)
 	}, 0, "")
-	if m := py.GetModuleImpl("math"); m != nil {
-		m.Globals["inf"], m.Globals["nan"] = py.Float(math.Inf(1)), py.Float(math.NaN())
+	maps.Copy(py.GetModuleImpl("math").Globals, mathAdded)
+	py.FloatType.New, py.IntType.New = onNumbers(py.FloatType.New), onNumbers(py.IntType.New)
+	for _, n := range []string{"abs", "divmod", "pow"} {
+		f := b[n]
+		numeric := onNumbers(func(_ *py.Type, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+			return py.Call(f, args, kwargs)
+		})
+		b[n] = py.MustNewMethod(n, func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+			return numeric(nil, args, kwargs)
+		}, 0, "")
 	}
 	b["callable"] = py.MustNewMethod("callable", func(_, o py.Object) (py.Object, error) {
 		_, ok := o.(py.I__call__)
@@ -69,6 +79,45 @@ func repair(ctx py.Context) {
 		return nil, py.ExceptionNewf(py.AttributeError, "'%s' object has no attribute '__name__'", self.Type().Name)
 	}}
 	addMethods()
+	repairOperators()
+}
+
+// mathAdded is what the module math has besides gpython's own.
+var mathAdded = py.StringDict{
+	"inf": py.Float(math.Inf(1)), "nan": py.Float(math.NaN()), "tau": py.Float(2 * math.Pi),
+	"gcd": py.MustNewMethod("gcd", func(_ py.Object, args py.Tuple) (py.Object, error) {
+		var n big.Int
+		for _, a := range args {
+			x, ok := py.ConvertToBigInt(a)
+			if !ok {
+				return nil, py.ExceptionNewf(py.TypeError, "'%s' object cannot be interpreted as an integer", a.Type().Name)
+			}
+			n.GCD(nil, nil, &n, new(big.Int).Abs((*big.Int)(x)))
+		}
+		return (*py.BigInt)(&n).MaybeInt(), nil
+	}, 0, ""),
+	"isclose": py.MustNewMethod("isclose", func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		if len(args) != 2 {
+			return nil, py.ExceptionNewf(py.TypeError, "isclose() takes 2 numbers, rel_tol=… and abs_tol=…")
+		}
+		given := append(slices.Clone(args), py.Float(1e-9), py.Float(0))
+		for n, v := range kwargs {
+			i := slices.Index([]string{"rel_tol", "abs_tol"}, n)
+			if i < 0 {
+				return nil, py.ExceptionNewf(py.TypeError, "isclose() got an unexpected keyword argument '%s'", n)
+			}
+			given[2+i] = v
+		}
+		var x [4]float64
+		for i, g := range given {
+			var err error
+			if x[i], err = py.FloatAsFloat64(asNumber(g)); err != nil {
+				return nil, err
+			}
+		}
+		away := math.Abs(x[0] - x[1])
+		return py.NewBool(x[0] == x[1] || !math.IsInf(away, 0) && (away <= x[2]*max(math.Abs(x[0]), math.Abs(x[1])) || away <= x[3])), nil
+	}, 0, ""),
 }
 
 // compile compiles a rewritten file and repairs the code. mixed are lines "LINE:COLUMN: what" of functions that cannot be repaired.

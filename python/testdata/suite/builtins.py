@@ -69,6 +69,39 @@ def numbers():
 
 
 @tool()
+def truths(a: int = 2, b: int = 2):
+    yes, no = a == b, a != b
+    n = no
+    n += yes
+    return [
+        float(yes), int(no), float(yes and no), (yes + yes) / 2, yes / 2, yes - no, yes & no, yes | no, yes ^ yes, yes & 1, yes > no, yes >= yes, no < yes, yes <= no, -yes, +no, ~yes,
+        yes + yes, yes * 0.5, yes * yes, yes // yes, yes / yes, yes ** 2, 2 ** yes, yes << yes, yes >> no, yes % 2, n, abs(yes), divmod(yes, 2), pow(yes, 2), sum([yes, no, yes]), max(yes, no),
+        sorted([yes, no, yes]), "%.1f %d" % (yes, yes), "{:.1f} {:d}".format(yes, no), [a, b][yes], min([yes, no], key=lambda x: -x), yes == 1, 1.0 == yes, yes is True,
+    ]
+
+
+@tool()
+def methods():
+    a, b, c = {1, 2, 3}, {2, 3, 4}, set("ab")
+    c.update(["c"], "d")
+    c.discard("a")
+    c.discard("z")
+    c.remove("b")
+    d = a.copy()
+    d.add(9)
+    e = a.copy()
+    e.clear()
+    frozen = frozenset([1, 2, 2])
+    return [
+        "a b c d".rsplit(" ", 1), "a,b,c".rsplit(","), " a  b c ".rsplit(), " a  b c ".rsplit(None, 1), "aBc É".swapcase(), "abcab".rindex("ab"),
+        sorted(a.union(b, [7])), sorted(a.intersection(b)), sorted(a.difference([1])), sorted(a.symmetric_difference(b)), a.issubset([1, 2, 3, 4]), a.issubset(b),
+        a.issuperset({1}), a.isdisjoint([8]), sorted(c), len(a), sorted(d), list(e), sorted(frozen), len(frozen), 2 in frozen, len(frozenset()), sorted(frozen.union([5])), {7}.pop(), a <= a, a < b,
+        a >= {1}, a > {1, 2}, isinstance(frozen, frozenset), [1, 2] < [1, 3], (1, "b") > (1, "a"), [1] <= [1, 0], (2,) >= (2,), [[1]] < [[2]], math.gcd(12, 18), math.gcd(-4, 0),
+        math.isclose(0.1 + 0.2, 0.3), math.isclose(1, 1.1, rel_tol=0.2), math.isclose(0, 1e-9, abs_tol=1e-6), math.tau, (1, 2, 1).index(2), (1, 2, 1).count(1),
+    ]
+
+
+@tool()
 def containers():
     a = [3, 1, 2]
     a.insert(1, 9)

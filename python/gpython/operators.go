@@ -1,0 +1,129 @@
+package gpython
+
+import (
+	"slices"
+	_ "unsafe" // for go:linkname
+
+	"github.com/go-python/gpython/py"
+	"github.com/go-python/gpython/vm"
+)
+
+// instructions is gpython's table of what each instruction does. An operator asks the Go methods of its operands, and truth values have no
+// arithmetic among theirs. The table is the only place that every operator passes and that can be changed from outside.
+//
+//go:linkname instructions github.com/go-python/gpython/vm.jumpTable
+var instructions [256]func(*vm.Vm, int32) error
+
+// repairOperators gives operators the results of CPython for truth values, sets, lists and tuples, which gpython refuses.
+func repairOperators() {
+	before([]vm.OpCode{vm.UNARY_POSITIVE, vm.UNARY_NEGATIVE, vm.UNARY_INVERT}, func(m *vm.Vm) { m.SET_TOP(asNumber(m.TOP())) })
+	before([]vm.OpCode{
+		vm.BINARY_POWER, vm.BINARY_MULTIPLY, vm.BINARY_MODULO, vm.BINARY_ADD, vm.BINARY_SUBTRACT, vm.BINARY_FLOOR_DIVIDE, vm.BINARY_TRUE_DIVIDE, vm.BINARY_LSHIFT, vm.BINARY_RSHIFT,
+		vm.INPLACE_POWER, vm.INPLACE_MULTIPLY, vm.INPLACE_MODULO, vm.INPLACE_ADD, vm.INPLACE_SUBTRACT, vm.INPLACE_FLOOR_DIVIDE, vm.INPLACE_TRUE_DIVIDE, vm.INPLACE_LSHIFT, vm.INPLACE_RSHIFT,
+	}, func(m *vm.Vm) {
+		if _, is := m.SECOND().(*remainder); !is { // it may write a truth value as a word
+			m.SET_SECOND(asNumber(m.SECOND()))
+			m.SET_TOP(asNumber(m.TOP()))
+		}
+	})
+	ofSets := func(name string, codes ...vm.OpCode) {
+		replace(codes, func(a, b py.Object, _ int32) (py.Object, error) {
+			if isSet(a) && isSet(b) {
+				return setMethods[name](a, []py.Object{b})
+			}
+			return nil, nil
+		})
+	}
+	ofSets("difference", vm.BINARY_SUBTRACT, vm.INPLACE_SUBTRACT)
+	for _, o := range []struct {
+		set    string
+		whole  func(a, b py.Object) (py.Object, error)
+		binary vm.OpCode
+		place  vm.OpCode
+	}{
+		{"intersection", py.And, vm.BINARY_AND, vm.INPLACE_AND}, {"union", py.Or, vm.BINARY_OR, vm.INPLACE_OR}, {"symmetric_difference", py.Xor, vm.BINARY_XOR, vm.INPLACE_XOR},
+	} {
+		ofSets(o.set, o.binary, o.place)
+		replace([]vm.OpCode{o.binary, o.place}, func(a, b py.Object, _ int32) (py.Object, error) {
+			_, isA := a.(py.Bool)
+			_, isB := b.(py.Bool)
+			if !isA && !isB {
+				return nil, nil
+			}
+			out, err := o.whole(asNumber(a), asNumber(b))
+			if isA && isB {
+				return py.NewBool(out == py.Object(py.Int(1))), err
+			}
+			return out, err
+		})
+	}
+	replace([]vm.OpCode{vm.COMPARE_OP}, compare)
+}
+
+// before runs f before each of the instructions; f may replace their operands.
+func before(codes []vm.OpCode, f func(*vm.Vm)) {
+	for _, c := range codes {
+		original := instructions[c]
+		instructions[c] = func(m *vm.Vm, arg int32) error {
+			f(m)
+			return original(m, arg)
+		}
+	}
+}
+
+// replace computes the instructions of two operands by f; where f returns nil, gpython does.
+func replace(codes []vm.OpCode, f func(a, b py.Object, arg int32) (py.Object, error)) {
+	for _, c := range codes {
+		original := instructions[c]
+		instructions[c] = func(m *vm.Vm, arg int32) error {
+			out, err := f(m.SECOND(), m.TOP(), arg)
+			if out == nil && err == nil {
+				return original(m, arg)
+			}
+			m.DROP()
+			m.SET_TOP(out)
+			return err
+		}
+	}
+}
+
+// asNumber is 0 or 1 for a truth value; anything else stays.
+func asNumber(o py.Object) py.Object {
+	if b, ok := o.(py.Bool); ok {
+		n, _ := b.M__index__() // which has no error
+		return n
+	}
+	return o
+}
+
+// onNumbers calls f with a number for each truth value.
+func onNumbers(f py.NewFunc) py.NewFunc {
+	return func(t *py.Type, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		args = slices.Clone(args)
+		for i, a := range args {
+			args[i] = asNumber(a)
+		}
+		return f(t, args, kwargs)
+	}
+}
+
+// compare is a comparison that gpython refuses or gets wrong; nil: its own is right.
+func compare(a, b py.Object, how int32) (py.Object, error) {
+	_, listA := items(a)
+	_, listB := items(b)
+	switch {
+	case isSet(a) && isSet(b) && how <= vm.PyCmp_GE:
+		return compareSets(a, b, how)
+	case how == vm.PyCmp_EQ || how == vm.PyCmp_NE || how > vm.PyCmp_GE:
+		return nil, nil
+	case listA && listB && a.Type() == b.Type():
+		if how == vm.PyCmp_GT || how == vm.PyCmp_LE {
+			a, b = b, a
+		}
+		is, err := less(a, b)
+		return py.NewBool(is == (how == vm.PyCmp_LT || how == vm.PyCmp_GT)), err
+	case asNumber(a) == a && asNumber(b) == b:
+		return nil, nil
+	}
+	return map[int32]func(a, b py.Object) (py.Object, error){vm.PyCmp_LT: py.Lt, vm.PyCmp_LE: py.Le, vm.PyCmp_GT: py.Gt, vm.PyCmp_GE: py.Ge}[how](asNumber(a), asNumber(b))
+}
