@@ -196,7 +196,7 @@ func isInstance(original py.Object, args py.Tuple) (py.Object, error) {
 	return out, nil
 }
 
-// buildClass makes classes of exceptions itself: gpython's cannot be called or caught.
+// buildClass makes classes of exceptions itself: those that gpython makes cannot be called or caught.
 func buildClass(build py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
 	if len(args) >= 3 {
 		fn, isFunction := args[0].(*py.Function)
@@ -207,10 +207,11 @@ func buildClass(build py.Object, args py.Tuple, kwargs py.StringDict) (py.Object
 				return nil, err
 			}
 			t := base.NewType(string(args[1].(py.String)), "", nil, nil)
-			for k, v := range names {
-				t.Dict[k] = v
-			}
-			return t, nil
+			maps.Copy(t.Dict, names)
+			// An except finds the classes above this one in its method resolution order, which Ready computes.
+			t.ObjectType, t.Base, t.Bases = py.TypeType, base, slices.Clone(args[2:])
+			t.Flags &^= py.TPFLAGS_READY
+			return t, t.Ready()
 		}
 	}
 	return py.Call(build, args, kwargs)

@@ -155,6 +155,23 @@ def exceptions(kind: Literal["wrong", "deeper", "value", "finally", "none"]):
 
 
 @tool()
+def caught():
+    seen = []
+    for kind, classes in [
+        (Wrong, Exception), (Wrong, ValueError), (Deeper, Wrong), (Deeper, ValueError), (Deeper, (KeyError, Exception)), (ValueError, Exception), (Deeper, BaseException),
+        (Wrong, Deeper), (ValueError, Wrong), (Deeper, KeyError),
+    ]:
+        try:
+            try:
+                raise kind("x")
+            except classes as e:
+                seen.append([kind.__name__, type(e).__name__, str(e)])
+        except Exception as e:
+            seen.append("not caught " + str(e))
+    return seen
+
+
+@tool()
 def raises(kind: str):
     if kind == "deeper":
         raise Deeper("not", "today")
