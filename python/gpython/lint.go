@@ -18,8 +18,10 @@ var (
 	missing  = strings.Fields("dir format hash id input issubclass super vars bytearray memoryview property breakpoint aiter anext exit quit")
 	// methods of CPython's types that no type of gpython has
 	noMethods = strings.Fields("encode decode expandtabs format_map isascii isidentifier isprintable istitle maketrans translate fromkeys popitem bit_length to_bytes from_bytes fromhex as_integer_ratio readline readlines writelines seek tell")
-	generics  = strings.Fields("list dict tuple set frozenset type")
-	modules   = strings.Fields("agentfly agentfly.core agentfly.rewards agentfly.tools binascii builtins glob math os string sys tempfile time typing")
+	// special methods that gpython calls, some by way of inherit and truth
+	special  = strings.Fields("__init__ __len__ __getitem__ __setitem__ __delitem__ __contains__ __iter__ __next__ __str__ __repr__ __enter__ __exit__ __getattr__ __index__ __bool__")
+	generics = strings.Fields("list dict tuple set frozenset type")
+	modules  = strings.Fields("agentfly agentfly.core agentfly.rewards agentfly.tools binascii builtins glob math os string sys tempfile time typing")
 )
 
 // linter names what gpython does not have, before it is run.
@@ -188,6 +190,8 @@ func (l *linter) name(i int) {
 	switch {
 	case before.text == ".":
 		l.attribute(i)
+	case before.text == "def" && strings.HasPrefix(t.text, "__") && strings.HasSuffix(t.text, "__") && !slices.Contains(special, t.text):
+		l.add(t, "gpython does not call %s; give the method another name, and call it", t.text)
 	case t.text == "async":
 		l.add(t, "gpython has no async %s; write a plain function", after.text)
 	case t.text == "await":

@@ -33,7 +33,8 @@ func TestLintNamesWhatIsMissingWithLineAndColumn(t *testing.T) {
 		"import agentfly.tools":                                         {"1:8: import agentfly.tools: gpython cannot import a part of a package; write from agentfly.tools import …; or use runtime: cpython"},
 		"import os, math as m\nx = os.path.join('a')\ny = m.comb(4, 2)": {"2:8: gpython's os has no path; write it out; or use runtime: cpython", "3:7: gpython's math has no comb; write it out; or use runtime: cpython"},
 		"x = 'é'.encode()":                                              {"1:9: gpython has no method encode; write it out; or use runtime: cpython"},
-		"def f(:\n    pass":                                             {"1: SyntaxError: invalid syntax"},
+		"class A:\n    def __eq__(self, o):\n        return True\n    def __len__(self):\n        return 0": {"2:9: gpython does not call __eq__; give the method another name, and call it; or use runtime: cpython"},
+		"def f(:\n    pass": {"1: SyntaxError: invalid syntax"},
 	} {
 		found, _ := lint(source, t.TempDir())
 		require.Equal(t, want, found, source)

@@ -58,6 +58,21 @@ func repairOperators() {
 		})
 	}
 	replace([]vm.OpCode{vm.COMPARE_OP}, compare)
+	for _, c := range []vm.OpCode{vm.UNARY_NOT, vm.POP_JUMP_IF_FALSE, vm.POP_JUMP_IF_TRUE, vm.JUMP_IF_FALSE_OR_POP, vm.JUMP_IF_TRUE_OR_POP} {
+		original := instructions[c]
+		instructions[c] = func(m *vm.Vm, arg int32) error {
+			o := m.TOP()
+			is, err := truth(o)
+			if err != nil {
+				return err
+			}
+			m.SET_TOP(is)
+			if err = original(m, arg); err == nil && (c == vm.JUMP_IF_FALSE_OR_POP && is == py.False || c == vm.JUMP_IF_TRUE_OR_POP && is == py.True) {
+				m.SET_TOP(o) // it stays, as the value of a or b
+			}
+			return err
+		}
+	}
 }
 
 // before runs f before each of the instructions; f may replace their operands.

@@ -70,7 +70,7 @@ func repair(ctx py.Context) {
 		if len(args) == 0 {
 			return py.False, nil
 		}
-		return py.MakeBool(args[0])
+		return truth(args[0])
 	}
 	py.ObjectType.Dict["__name__"] = &py.Property{Fget: func(self py.Object) (py.Object, error) {
 		if t, ok := self.(*py.Type); ok {
@@ -173,28 +173,33 @@ func bindArguments(code *py.Code) {
 	}
 }
 
-// isInstance knows that truth values and large numbers are int.
+// isInstance walks the bases of the object's class, and knows that truth values and large numbers are int.
 func isInstance(original py.Object, args py.Tuple) (py.Object, error) {
-	out, err := py.Call(original, args, nil)
-	if err != nil || out == py.True || len(args) != 2 {
-		return out, err
+	if len(args) != 2 {
+		return py.Call(original, args, nil)
+	}
+	if classes, ok := args[1].(py.Tuple); ok {
+		for _, c := range classes {
+			if out, err := isInstance(original, py.Tuple{args[0], c}); err != nil || out == py.True {
+				return out, err
+			}
+		}
+		return py.False, nil
+	}
+	class, ok := args[1].(*py.Type)
+	if !ok || isObject(class) {
+		return py.Call(original, args, nil)
 	}
 	whole := false
 	switch args[0].(type) {
 	case py.Bool, *py.BigInt:
 		whole = true
 	}
-	classes, ok := args[1].(py.Tuple)
-	if !ok {
-		classes = py.Tuple{args[1]}
-	}
-	for _, c := range classes {
-		if whole && c == py.Object(py.IntType) {
-			return py.True, nil
-		}
-	}
-	return out, nil
+	return py.NewBool(whole && class == py.IntType || class == py.ObjectType || args[0].Type().IsSubtype(class)), nil
 }
+
+// isObject tells an object of a class of the file from a class: gpython has one type for both.
+func isObject(t *py.Type) bool { return t.Name == "" }
 
 // buildClass makes classes of exceptions itself: those that gpython makes cannot be called or caught.
 func buildClass(build py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
@@ -214,7 +219,44 @@ func buildClass(build py.Object, args py.Tuple, kwargs py.StringDict) (py.Object
 			return t, t.Ready()
 		}
 	}
-	return py.Call(build, args, kwargs)
+	out, err := py.Call(build, args, kwargs)
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := out.(*py.Type); ok {
+		inherit(t)
+	}
+	return out, nil
+}
+
+// inherit copies the special methods of a class's bases: gpython looks for them in the class itself only.
+func inherit(t *py.Type) {
+	for _, base := range t.Mro {
+		for n, f := range base.(*py.Type).Dict {
+			_, isFunction := f.(*py.Function)
+			if _, own := t.Dict[n]; isFunction && !own && strings.HasPrefix(n, "__") {
+				t.Dict[n] = f
+			}
+		}
+	}
+}
+
+// truth is bool(o): gpython asks no object of the file's classes.
+func truth(o py.Object) (py.Object, error) {
+	t, ok := o.(*py.Type)
+	if !ok || !isObject(t) {
+		return py.MakeBool(o)
+	}
+	for _, n := range []string{"__bool__", "__len__"} {
+		if f, ok := t.ObjectType.Dict[n]; ok {
+			out, err := py.Call(f, py.Tuple{o}, nil)
+			if err != nil {
+				return nil, err
+			}
+			return py.MakeBool(out)
+		}
+	}
+	return py.True, nil
 }
 
 // remainder is what rewrite puts in place of %: x * remainder * y.

@@ -28,6 +28,42 @@ class Counter:
         return self.n
 
 
+class Box(Counter):
+    def __init__(self, *items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, i):
+        return self.items[i]
+
+    def __contains__(self, x):
+        return x in self.items
+
+    def __iter__(self):
+        return iter(self.items)
+
+    def __str__(self):
+        return "box of %d" % len(self)
+
+
+class Chest(Box):
+    pass
+
+
+class Flag:
+    def __init__(self, up):
+        self.up = up
+
+    def __bool__(self):
+        return self.up
+
+
+class Lowered(Flag):
+    pass
+
+
 @tool()
 def strings(s: str = "Hello World"):
     return [
@@ -130,6 +166,17 @@ def classes(start: int):
     c = Counter(start, by=3)
     c.next()
     return [c.next(), Counter().next(), Counter.step]
+
+
+@tool()
+def derived():
+    full, empty, up, down = Chest(3, 4), Chest(), Flag(True), Lowered(False)
+    return [
+        isinstance(full, Box), isinstance(full, Counter), isinstance(full, object), isinstance(Box(), Chest), isinstance(full, (int, (str, Counter))), isinstance(Deeper("x"), Exception),
+        isinstance(Deeper("x"), (KeyError, ValueError)), isinstance(ValueError("x"), Wrong), isinstance(Box, type), isinstance(3, Box), len(full), full[1], 3 in full, list(full), str(full),
+        [1 if x else 0 for x in [full, empty, up, down, Box, Flag]], not empty, not up, bool(down), bool(full), type(empty or up).__name__, type(empty and up).__name__,
+        type(full or up).__name__, any([down, empty]), all([up, full]), [x.up for x in [up, down] if x], "yes" if down else "no", empty is empty, empty == empty, empty != Chest(),
+    ]
 
 
 @tool()
