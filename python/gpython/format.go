@@ -187,8 +187,10 @@ func oneBrace(value py.Object, conversion, how string) (string, error) {
 	}
 	_, isFloat := value.(py.Float)
 	switch {
+	case f.kind != "" && (isText && f.kind != "s" || isFloat && !strings.Contains("eEfFgG%", f.kind)):
+		return "", py.ExceptionNewf(py.ValueError, "Unknown format code '%s' for object of type '%s'", f.kind, value.Type().Name)
 	case f.kind == "" && isFloat && f.precision >= 0:
-		f.kind = "g"
+		f.kind = "short"
 	case f.kind == "" && isText, f.kind == "" && f.sign == "" && !f.commas:
 		f.kind = "s"
 	case f.kind == "" && isFloat:
@@ -216,6 +218,8 @@ func (f field) apply(value py.Object) (s string, err error) {
 		s, err = str(value)
 	case "d", "i", "u", "x", "X", "o", "b":
 		s, err = f.integer(value)
+	case "short":
+		s = shortFloat(float64(value.(py.Float)), max(f.precision, 1))
 	case "f", "F", "e", "E", "g", "G", "%":
 		s, err = f.float(value)
 	default:
@@ -282,6 +286,28 @@ func (f field) float(value py.Object) (string, error) {
 		precision = max(precision, 1)
 	}
 	return fmt.Sprintf("%."+strconv.Itoa(precision)+f.kind, x), nil
+}
+
+// shortFloat is a float of so many digits that is still seen to be one: it has a point or an exponent.
+func shortFloat(x float64, digits int) string {
+	if math.IsInf(x, 0) || math.IsNaN(x) {
+		return floatText(x)
+	}
+	s := strconv.FormatFloat(x, 'e', digits-1, 64)
+	mantissa, power, _ := strings.Cut(s, "e")
+	exponent, _ := strconv.Atoi(power)
+	if exponent >= -4 && exponent+1 < digits {
+		s = strconv.FormatFloat(x, 'f', digits-1-exponent, 64)
+		s = strings.TrimRight(s, "0")
+		if strings.HasSuffix(s, ".") {
+			s += "0"
+		}
+		return s
+	}
+	if strings.Contains(mantissa, ".") {
+		mantissa = strings.TrimRight(strings.TrimRight(mantissa, "0"), ".")
+	}
+	return mantissa + "e" + power
 }
 
 // withCommas groups the digits before the point.

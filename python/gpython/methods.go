@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-python/gpython/py"
+	"github.com/go-python/gpython/vm"
 )
 
 // addMethods adds methods of str, list, tuple, dict and set that gpython lacks.
@@ -69,11 +70,11 @@ func addMethods() {
 		return py.Tuple{py.String(s[:i]), py.String(part), py.String(s[i+len(part):])}, nil
 	}))
 	onString("splitlines", 0, 0, func(s string, _ []py.Object) (py.Object, error) {
-		s = strings.TrimSuffix(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s), "\n")
+		s = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s)
 		if s == "" {
 			return py.NewList(), nil
 		}
-		return py.NewListFromStrings(strings.Split(s, "\n")), nil
+		return py.NewListFromStrings(strings.Split(strings.TrimSuffix(s, "\n"), "\n")), nil
 	})
 	for n, align := range map[string]string{"ljust": "<", "rjust": ">", "center": "^"} {
 		onString(n, 1, 2, func(s string, args []py.Object) (py.Object, error) {
@@ -81,6 +82,9 @@ func addMethods() {
 			fill := " "
 			if len(args) == 2 {
 				fill, _ = str(args[1])
+			}
+			if left := width - utf8.RuneCountInString(s); n == "center" && left > 0 && left&width&1 == 1 {
+				s = pad(s, fill, ">", width-left+1) // CPython's center has the odd one on the left where the width is odd
 			}
 			return py.String(pad(s, fill, align, width)), err
 		})
@@ -93,6 +97,13 @@ func addMethods() {
 	py.StringType.Dict["format"] = py.MustNewMethod("format", func(self py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
 		s, err := formatBraces(string(self.(py.String)), args, kwargs)
 		return py.String(s), err
+	}, 0, "")
+	split := py.StringType.Dict["split"]
+	py.StringType.Dict["split"] = py.MustNewMethod("split", func(self py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		if kwargs["sep"] == py.Object(py.String("")) || len(args) > 0 && args[0] == py.Object(py.String("")) {
+			return nil, py.ExceptionNewf(py.ValueError, "empty separator")
+		}
+		return split.(*py.Method).CallWithKeywords(self, args, kwargs)
 	}, 0, "")
 	addToList()
 	addToTuple()
@@ -244,7 +255,10 @@ func count(items []py.Object, o py.Object) (n int) {
 }
 
 func equal(a, b py.Object) bool {
-	same, err := py.Eq(a, b)
+	same, err := compare(a, b, vm.PyCmp_EQ)
+	if same == nil && err == nil {
+		same, err = py.Eq(a, b)
+	}
 	return err == nil && same == py.True
 }
 

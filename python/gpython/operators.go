@@ -1,6 +1,8 @@
 package gpython
 
 import (
+	"math"
+	"math/big"
 	"slices"
 	_ "unsafe" // for go:linkname
 
@@ -58,6 +60,29 @@ func repairOperators() {
 		})
 	}
 	replace([]vm.OpCode{vm.COMPARE_OP}, compare)
+	set := instructions[vm.BUILD_SET]
+	instructions[vm.BUILD_SET] = func(m *vm.Vm, count int32) error {
+		var given []py.Object
+		for i := count; i > 0; i-- {
+			given = append(given, m.PEEK(int(i)))
+		}
+		once, err := distinct(py.NewListFromItems(given))
+		if err != nil {
+			return err
+		}
+		m.DROPN(int(count))
+		m.EXTEND(once)
+		return set(m, int32(len(once)))
+	}
+	add := instructions[vm.SET_ADD]
+	instructions[vm.SET_ADD] = func(m *vm.Vm, at int32) error {
+		o, err := member(m.PEEK(int(at)+1).(*py.Set), m.TOP())
+		if err != nil {
+			return err
+		}
+		m.SET_TOP(o)
+		return add(m, at)
+	}
 	for _, c := range []vm.OpCode{vm.UNARY_NOT, vm.POP_JUMP_IF_FALSE, vm.POP_JUMP_IF_TRUE, vm.JUMP_IF_FALSE_OR_POP, vm.JUMP_IF_TRUE_OR_POP} {
 		original := instructions[c]
 		instructions[c] = func(m *vm.Vm, arg int32) error {
@@ -126,6 +151,9 @@ func onNumbers(f py.NewFunc) py.NewFunc {
 func compare(a, b py.Object, how int32) (py.Object, error) {
 	_, listA := items(a)
 	_, listB := items(b)
+	if order, is := exact(a, b); is && how <= vm.PyCmp_GE {
+		return py.NewBool([]bool{order < 0, order <= 0, order == 0, order != 0, order == 1, order == 0 || order == 1}[how]), nil
+	}
 	switch {
 	case isSet(a) && isSet(b) && how <= vm.PyCmp_GE:
 		return compareSets(a, b, how)
@@ -141,4 +169,24 @@ func compare(a, b py.Object, how int32) (py.Object, error) {
 		return nil, nil
 	}
 	return map[int32]func(a, b py.Object) (py.Object, error){vm.PyCmp_LT: py.Lt, vm.PyCmp_LE: py.Le, vm.PyCmp_GT: py.Gt, vm.PyCmp_GE: py.Ge}[how](asNumber(a), asNumber(b))
+}
+
+// exact compares a whole number with a float, as neither is rounded: -1, 0, 1, or 2 where one is no number. It is false of other pairs.
+func exact(a, b py.Object) (order int, is bool) {
+	if _, isFloat := a.(py.Float); isFloat {
+		order, is = exact(b, a)
+		if order < 2 {
+			order = -order
+		}
+		return order, is
+	}
+	x, isWhole := py.ConvertToBigInt(a)
+	y, isFloat := b.(py.Float)
+	switch {
+	case !isWhole || !isFloat:
+		return 0, false
+	case math.IsNaN(float64(y)):
+		return 2, true
+	}
+	return new(big.Float).SetInt((*big.Int)(x)).Cmp(big.NewFloat(float64(y))), true
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/go-python/gpython/py"
+	"github.com/go-python/gpython/vm"
 )
 
 // less is a < b, of lists and tuples too, which gpython does not compare.
@@ -11,7 +12,10 @@ func less(a, b py.Object) (bool, error) {
 	x, isA := items(a)
 	y, isB := items(b)
 	if !isA || !isB || a.Type() != b.Type() {
-		o, err := py.Lt(asNumber(a), asNumber(b))
+		o, err := compare(a, b, vm.PyCmp_LT)
+		if o == nil && err == nil {
+			o, err = py.Lt(a, b)
+		}
 		return o == py.True, err
 	}
 	for i := range min(len(x), len(y)) {

@@ -296,11 +296,11 @@ func round(_ py.Object, args py.Tuple) (py.Object, error) {
 	case !isFloat && (toWhole || digits >= 0):
 		return wholeNumber(args[0])
 	case !isFloat:
-		n, ok := args[0].(py.I__round__)
+		n, ok := py.ConvertToBigInt(args[0])
 		if !ok {
 			return wholeNumber(args[0])
 		}
-		return n.M__round__(args[1])
+		return roundWhole((*big.Int)(n), min(-digits, 100_000)), nil
 	case toWhole:
 		return py.Float(math.RoundToEven(float64(x))).M__int__()
 	case digits < 0:
@@ -309,6 +309,16 @@ func round(_ py.Object, args py.Tuple) (py.Object, error) {
 	}
 	f, err := strconv.ParseFloat(strconv.FormatFloat(float64(x), 'f', min(digits, 330), 64), 64)
 	return py.Float(f), err
+}
+
+// roundWhole rounds to a multiple of 10 to the power zeros; a half goes to the even one.
+func roundWhole(n *big.Int, zeros int) py.Object {
+	scale := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(zeros)), nil)
+	times, rest := new(big.Int).DivMod(n, scale, new(big.Int))
+	if c := rest.Lsh(rest, 1).Cmp(scale); c > 0 || c == 0 && times.Bit(0) == 1 {
+		times.Add(times, big.NewInt(1))
+	}
+	return (*py.BigInt)(times.Mul(times, scale)).MaybeInt()
 }
 
 func wholeNumber(o py.Object) (py.Object, error) {

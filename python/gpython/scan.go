@@ -90,7 +90,15 @@ func next(source string, at int, r rune) (kind, end int) {
 	}
 	switch {
 	case unicode.IsDigit(r) || r == '.' && len(rest) > 1 && rest[1] >= '0' && rest[1] <= '9':
-		return number, at + length(func(c rune) bool { return is(c) || c == '.' })
+		whole := true // a second point, or one after an exponent or in a number of another base, begins an attribute
+		return number, at + length(func(c rune) bool {
+			if c == '.' && whole {
+				whole = false
+				return true
+			}
+			whole = whole && unicode.IsDigit(c)
+			return is(c)
+		})
 	case is(r):
 		return name, at + length(is)
 	}

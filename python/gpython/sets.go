@@ -1,6 +1,8 @@
 package gpython
 
 import (
+	"math"
+	"math/big"
 	"slices"
 
 	"github.com/go-python/gpython/py"
@@ -43,6 +45,17 @@ func identity(o py.Object) (any, error) {
 		return nil, py.ExceptionNewf(py.TypeError, "unhashable type: '%s'", o.Type().Name)
 	case py.Tuple:
 		return nil, py.ExceptionNewf(py.TypeError, "gpython's sets cannot hold a tuple%s", instead)
+	case py.Bool:
+		return asNumber(o), nil
+	case py.Float:
+		if whole, err := o.M__int__(); err == nil && float64(o) == math.Trunc(float64(o)) && !math.IsInf(float64(o), 0) {
+			return identity(whole)
+		}
+	case *py.BigInt:
+		if n, err := o.Int(); err == nil {
+			return n, nil
+		}
+		return (*big.Int)(o).String(), nil
 	}
 	return o, nil
 }
@@ -67,6 +80,41 @@ func within(a, b []py.Object, are bool) (out []py.Object, err error) {
 		}
 	}
 	return out, nil
+}
+
+// member is what a set holds already where it takes o for the same, and o where it holds none.
+func member(s *py.Set, o py.Object) (py.Object, error) {
+	k, err := identity(o)
+	if err != nil {
+		return nil, err
+	}
+	same := []py.Object{o}
+	switch n := k.(type) {
+	case py.Int:
+		same = []py.Object{n, py.Float(n)}
+		if n == 0 || n == 1 {
+			same = append(same, py.NewBool(n == 1))
+		}
+	case string: // a large number
+		all, err := py.SequenceList(s)
+		if err != nil {
+			return nil, err
+		}
+		same = all.Items
+	}
+	for _, x := range same {
+		found, err := s.M__and__(py.NewSetFromItems([]py.Object{x})) // which looks x up, and does not walk s
+		if err != nil {
+			return nil, err
+		}
+		if has, _ := found.(*py.Set).M__bool__(); has != py.True {
+			continue
+		}
+		if other, err := identity(x); err == nil && other == k {
+			return x, nil
+		}
+	}
+	return o, nil
 }
 
 // like is a set of the type of another one.
@@ -172,6 +220,14 @@ func addToSet() {
 		all, err := distinct(from)
 		return py.NewFrozenSetFromItems(all), err
 	}
+	py.SetType.New = func(_ *py.Type, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		var from py.Object = py.NewList()
+		if err := py.UnpackTuple(args, kwargs, "set", 0, 1, &from); err != nil {
+			return nil, err
+		}
+		all, err := distinct(from)
+		return py.NewSetFromItems(all), err
+	}
 	for name, f := range setMethods {
 		least, most := 0, 1<<16
 		switch name {
@@ -197,6 +253,13 @@ func addToSet() {
 			return py.None, err
 		})
 	}
+	add("add", 1, 1, func(s *py.Set, args []py.Object) (py.Object, error) {
+		o, err := member(s, args[0])
+		if err == nil {
+			s.Add(o)
+		}
+		return py.None, err
+	})
 	add("clear", 0, 0, func(s *py.Set, _ []py.Object) (py.Object, error) {
 		*s = *py.NewSet()
 		return py.None, nil

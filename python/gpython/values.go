@@ -156,9 +156,19 @@ func quote(s string) []byte {
 
 // str is str(v).
 func str(v py.Object) (string, error) {
-	switch v.(type) {
-	case py.Float, *py.List, py.Tuple, py.StringDict:
+	switch v := v.(type) {
+	case py.Float, *py.List, py.Tuple, py.StringDict, *py.Set, *py.FrozenSet:
 		return repr(v)
+	case *py.Exception:
+		_, own := v.Base.Dict["__str__"]
+		args, _ := v.Args.(py.Tuple)
+		switch {
+		case own:
+		case len(args) > 1:
+			return repr(args)
+		case len(args) == 1 && v.Base.IsSubtype(py.KeyError):
+			return repr(args[0])
+		}
 	}
 	o, err := py.Str(v)
 	if err != nil {
@@ -201,6 +211,23 @@ func repr(v py.Object) (string, error) {
 		open, end = "{", "}"
 		for _, k := range slices.Sorted(maps.Keys(v)) {
 			parts = append(parts, add(py.String(k))+": "+add(v[k]))
+		}
+	case *py.Set, *py.FrozenSet:
+		all, err := distinct(v)
+		for _, o := range all {
+			parts = append(parts, add(o))
+		}
+		failed = errors.Join(failed, err)
+		slices.Sort(parts) // gpython's sets have another order every time
+		open, end = "{", "}"
+		if len(parts) == 0 {
+			open, end = "set(", ")"
+		}
+		if _, frozen := v.(*py.FrozenSet); frozen {
+			open, end = "frozenset({", "})"
+			if len(parts) == 0 {
+				open, end = "frozenset(", ")"
+			}
 		}
 	default:
 		return py.ReprAsString(v)
@@ -252,7 +279,7 @@ func lastLine(err error) string {
 	args, _ := e.Args.(py.Tuple)
 	var message string
 	switch {
-	case len(args) == 1 && e.Base == py.KeyError:
+	case len(args) == 1 && e.Base.IsSubtype(py.KeyError):
 		message, err = repr(args[0])
 	case len(args) == 1:
 		message, err = str(args[0])

@@ -138,6 +138,19 @@ def methods():
 
 
 @tool()
+def exact():
+    seen = {2.0}
+    seen.add(2)
+    return [
+        round(25, -1), round(35, -1), round(-25, -1), round(26, -1), round(149, -2), round(4, -1), round(5 * 10 ** 30, -31), "ab".center(5, "*"), "ab".center(4, "*"), "abc".center(6), "abc".center(5),
+        "\n".splitlines(), "".splitlines(), "\n\n".splitlines(), "a\n\nb".splitlines(), len(set([1, 1.0, True])), len({2, 2.0}), len({x for x in [1, 1.0, 2 ** 70, 2 ** 70]}), len(seen),
+        len({1, 2} | {1.0}), {1, 2} == {1.0, 2.0}, 1.0 in {1}, sorted({0.5, 1}), "{:.2} {:.2} {:.3} {:.1}".format(3.0, 33.0, 1.25, 0.5), "{:.4} {:.3}".format(100.0, 1e-7),
+        9007199254740993 == 9007199254740992.0, 9007199254740993 > 9007199254740992.0, 9007199254740992.0 != 9007199254740993, 2 ** 70 == 2.0 ** 70, 2 ** 70 < float("inf"), 3 == 3.0,
+        float("nan") == 2 ** 70, str(KeyError("k")), "%s" % KeyError("k"), str(KeyError("k", 1)), str(ValueError("k")), str({3}), str(set()), repr(frozenset([1])), str(frozenset()), 3.0.is_integer(), 2.5.is_integer(),
+    ]
+
+
+@tool()
 def containers():
     a = [3, 1, 2]
     a.insert(1, 9)
@@ -238,6 +251,14 @@ def raises(kind: str):
         return undefined  # noqa: F821
     if kind == "join":
         return ", ".join([1])
+    if kind == "split":
+        return "abc".split("")
+    if kind == "code":
+        return "{:d}".format(3.0)
+    if kind == "text":
+        return "{:d}".format("3")
+    if kind == "unhashable":
+        return {1, kind, [2]}
     if kind == "pop":
         return {}.pop("k")
     return kind + 1
