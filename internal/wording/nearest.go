@@ -15,7 +15,7 @@ func Nearest(name string, known []string) string {
 	n := len([]rune(name))
 	best, least := "", max(1, n/3)+1
 	for _, k := range known {
-		d := distance(strings.ToLower(name), strings.ToLower(k))
+		d := Distance(strings.ToLower(name), strings.ToLower(k))
 		if continues(name, k) || continues(k, name) {
 			d = min(d, 1)
 		}
@@ -29,9 +29,9 @@ func Nearest(name string, known []string) string {
 // continues tells whether long begins with short, and short is long enough to mean something.
 func continues(long, short string) bool { return len(short) >= 3 && strings.HasPrefix(long, short) }
 
-// distance counts the runes to insert, delete, replace or swap with their neighbour, none of them twice, that turn a into b (the optimal
+// Distance counts the runes to insert, delete, replace or swap with their neighbour, none of them twice, that turn a into b (the optimal
 // string alignment distance). Of a name that is too long it is the largest number.
-func distance(a, b string) int {
+func Distance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	if len(x) > longest || len(y) > longest {
 		return math.MaxInt

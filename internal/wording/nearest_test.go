@@ -52,7 +52,7 @@ func TestDistance(t *testing.T) {
 		{strings.Repeat("a", 64), "a", 63},
 		{strings.Repeat("a", 65), "a", math.MaxInt},
 	} {
-		require.Equal(t, c.want, distance(c.a, c.b), "%s, %s", c.a, c.b)
-		require.Equal(t, c.want, distance(c.b, c.a), "%s, %s", c.b, c.a)
+		require.Equal(t, c.want, Distance(c.a, c.b), "%s, %s", c.a, c.b)
+		require.Equal(t, c.want, Distance(c.b, c.a), "%s, %s", c.b, c.a)
 	}
 }

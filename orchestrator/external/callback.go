@@ -67,8 +67,8 @@ func (c *Callback) Run(ctx context.Context, a Assignment) (end Ended, err error)
 	return end, nil
 }
 
-// misspelt is a key of a JSON object that is near to one of a result which the object lacks: with it the reward or the answer would be missing. Keys that
-// are near to none are the service's own. "": there is no such key.
+// misspelt is a key of a JSON object that one letter, or two swapped ones, set apart from a key of a result which the object lacks: with it the reward or
+// the answer would be missing. Other keys are the service's own. "": there is no such key.
 func misspelt(object []byte) (key, meant string) {
 	var members map[string]json.RawMessage
 	_ = json.Unmarshal(object, &members) // it was read before
@@ -77,8 +77,10 @@ func misspelt(object []byte) (key, meant string) {
 		if slices.ContainsFunc(keys, func(k string) bool { return strings.EqualFold(k, lacks) }) {
 			continue
 		}
-		if near := wording.Nearest(lacks, keys); near != "" {
-			return near, lacks
+		for _, k := range keys {
+			if wording.Distance(strings.ToLower(k), lacks) == 1 {
+				return k, lacks
+			}
 		}
 	}
 	return "", ""

@@ -1,6 +1,7 @@
 package external_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -26,11 +27,9 @@ func TestALongAnswerOfAService(t *testing.T) {
 		"broken":           {`{"answer":`, "answered no JSON: unexpected end of JSON input"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, c.body) }))
-			defer server.Close()
-			end, err := (&external.Callback{URL: server.URL}).Run(t.Context(), assignment("train-0-0-0"))
+			end, url, err := served(t, c.body)
 			if c.wrong != "" {
-				require.EqualError(t, err, "the agent's service "+server.URL+" "+c.wrong)
+				require.EqualError(t, err, "the agent's service "+url+" "+c.wrong)
 				return
 			}
 			require.NoError(t, err)
@@ -39,27 +38,47 @@ func TestALongAnswerOfAService(t *testing.T) {
 	}
 }
 
-// An error that a service answers fails the trajectory, and so does a misspelt key, whose reward or answer would be missing. Other keys are the service's own.
+// served is what a run gets of a service that answers body.
+func served(t *testing.T, body string) (end external.Ended, url string, err error) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) }))
+	defer server.Close()
+	end, err = (&external.Callback{URL: server.URL}).Run(t.Context(), assignment("train-0-0-0"))
+	return end, server.URL, err
+}
+
+// An error that a service answers fails the trajectory, and so does a misspelt key, whose reward or answer would be missing.
 func TestAServiceThatFailsOrMisspells(t *testing.T) {
 	for body, wrong := range map[string]string{
-		`{"answer":"391","rewrad":1}`:                         `the agent's service URL answered the unknown key "rewrad" (did you mean "reward"?)`,
-		`{"reward":1,"anwser":"391"}`:                         `the agent's service URL answered the unknown key "anwser" (did you mean "answer"?)`,
-		`{"rewards":1}`:                                       `the agent's service URL answered the unknown key "rewards" (did you mean "reward"?)`,
-		`{"error":"the browser crashed"}`:                     `the agent says: the browser crashed`,
-		`{"answer":"391","reward":1,"error":"judged late"}`:   `the agent says: judged late`,
-		`{"reward":1,"error":null}`:                           "",
-		`{"reward":1,"error":""}`:                             "",
-		`{"Reward":1,"reward_parts":{"format":1}}`:            "",
-		`{"status":"done","reward":1,"steps":[],"score":0.5}`: "",
+		`{"answer":"391","rewrad":1}`:                       `the agent's service URL answered the unknown key "rewrad" (did you mean "reward"?)`,
+		`{"answer":"391","rewerd":1}`:                       `the agent's service URL answered the unknown key "rewerd" (did you mean "reward"?)`,
+		`{"answer":"391","Reard":1}`:                        `the agent's service URL answered the unknown key "Reard" (did you mean "reward"?)`,
+		`{"reward":1,"anwser":"391"}`:                       `the agent's service URL answered the unknown key "anwser" (did you mean "answer"?)`,
+		`{"reward":1,"annswer":"391"}`:                      `the agent's service URL answered the unknown key "annswer" (did you mean "answer"?)`,
+		`{"rewards":1}`:                                     `the agent's service URL answered the unknown key "rewards" (did you mean "reward"?)`,
+		`{"error":"the browser crashed"}`:                   `the agent says: the browser crashed`,
+		`{"answer":"391","reward":1,"error":"judged late"}`: `the agent says: judged late`,
 	} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) }))
-		end, err := (&external.Callback{URL: server.URL}).Run(t.Context(), assignment("train-0-0-0"))
-		server.Close()
-		if wrong != "" {
-			require.EqualError(t, err, strings.ReplaceAll(wrong, "URL", server.URL), body)
-			continue
-		}
+		_, url, err := served(t, body)
+		require.EqualError(t, err, strings.ReplaceAll(wrong, "URL", url), body)
+	}
+}
+
+// Keys that are not misspelt ones are the service's own, also where they are near to those of a result or begin as they do.
+func TestWhatElseAServiceAnswers(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"reward":1,"error":null}`:                           `{"answer":null,"reward":1}`,
+		`{"reward":1,"error":""}`:                             `{"answer":null,"reward":1}`,
+		`{"Reward":1,"reward_parts":{"format":1}}`:            `{"answer":null,"reward":1}`,
+		`{"status":"done","reward":1,"steps":[],"score":0.5}`: `{"answer":null,"reward":1}`,
+		`{"answer":"391","record":{"steps":3}}`:               `{"answer":"391","reward":null}`,
+		`{"reward":1,"answered":true}`:                        `{"answer":null,"reward":1}`,
+		`{"reward":1,"answer_tokens":3}`:                      `{"answer":null,"reward":1}`,
+		`{"answer":"x","reward_model":"m"}`:                   `{"answer":"x","reward":null}`,
+	} {
+		end, _, err := served(t, body)
 		require.NoError(t, err, body)
-		require.InDelta(t, 1, *end.Reward, 0, body)
+		got, err := json.Marshal(end)
+		require.NoError(t, err)
+		require.Equal(t, want, string(got), body)
 	}
 }
