@@ -55,16 +55,34 @@ func (c *Callback) Run(ctx context.Context, a Assignment) (end Ended, err error)
 		if len(data) > most {
 			return end, fmt.Errorf("the agent's service %s answered with more than %d bytes, which are the most that are read", c.URL, most)
 		}
-		var r result
+		var r struct {
+			Ended
+			Error json.RawMessage `json:"error"`
+		}
 		if err := json.Unmarshal(text, &r); err != nil {
 			return end, fmt.Errorf("the agent's service %s answered no JSON: %w", c.URL, err)
 		}
 		if key, meant := misspelt(text); key != "" {
 			return end, fmt.Errorf("the agent's service %s answered the unknown key %q (did you mean %q?)", c.URL, wording.Clip(key, 40), meant)
 		}
-		return r.end()
+		return result{Ended: r.Ended, Error: said(r.Error)}.end()
 	}
 	return end, nil
+}
+
+// said is why the agent failed, of the member "error" of a service's answer: a text as it is, another value as JSON on one line. "": it did not fail.
+func said(failure json.RawMessage) string {
+	var line bytes.Buffer
+	_ = json.Compact(&line, failure) // it was read before
+	switch line.String() {
+	case "", "null", "false", "0", "{}", "[]":
+		return ""
+	}
+	var text string
+	if json.Unmarshal(failure, &text) == nil {
+		return text
+	}
+	return line.String()
 }
 
 // misspelt is a key of a JSON object that one letter, or two swapped ones, set apart from a key of a result which the object lacks: with it the reward or

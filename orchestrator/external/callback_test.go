@@ -57,17 +57,27 @@ func TestAServiceThatFailsOrMisspells(t *testing.T) {
 		`{"rewards":1}`:                                     `the agent's service URL answered the unknown key "rewards" (did you mean "reward"?)`,
 		`{"error":"the browser crashed"}`:                   `the agent says: the browser crashed`,
 		`{"answer":"391","reward":1,"error":"judged late"}`: `the agent says: judged late`,
+		`{"reward":1,"error":true}`:                         `the agent says: true`,
+		`{"reward":1,"error":7}`:                            `the agent says: 7`,
+		`{"error": {"code": 7,
+			"message": "crashed"}}`: `the agent says: {"code":7,"message":"crashed"}`,
+		`{"error":["` + strings.Repeat("x", 300) + `"]}`: `the agent says: ["` + strings.Repeat("x", 198) + `…`,
 	} {
 		_, url, err := served(t, body)
 		require.EqualError(t, err, strings.ReplaceAll(wrong, "URL", url), body)
 	}
 }
 
-// Keys that are not misspelt ones are the service's own, also where they are near to those of a result or begin as they do.
+// An error that says nothing is none. Keys that are not misspelt ones are the service's own, also where they are near to those of a result or begin as
+// they do.
 func TestWhatElseAServiceAnswers(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"reward":1,"error":null}`:                           `{"answer":null,"reward":1}`,
 		`{"reward":1,"error":""}`:                             `{"answer":null,"reward":1}`,
+		`{"answer":"391","error":false}`:                      `{"answer":"391","reward":null}`,
+		`{"reward":1,"error":0}`:                              `{"answer":null,"reward":1}`,
+		`{"reward":1,"error":{}}`:                             `{"answer":null,"reward":1}`,
+		`{"reward":1,"error":[ ]}`:                            `{"answer":null,"reward":1}`,
 		`{"Reward":1,"reward_parts":{"format":1}}`:            `{"answer":null,"reward":1}`,
 		`{"status":"done","reward":1,"steps":[],"score":0.5}`: `{"answer":null,"reward":1}`,
 		`{"answer":"391","record":{"steps":3}}`:               `{"answer":"391","reward":null}`,
