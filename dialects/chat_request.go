@@ -148,11 +148,10 @@ type chatBody struct {
 	Audio       json.RawMessage `json:"audio"`
 	Modalities  []string        `json:"modalities"`
 
-	AddPrompt    *bool           `json:"add_generation_prompt"` // the last five are vLLM's
-	Continue     json.RawMessage `json:"continue_final_message"`
-	Template     json.RawMessage `json:"chat_template"`
-	TemplateArgs json.RawMessage `json:"chat_template_kwargs"`
-	Documents    json.RawMessage `json:"documents"`
+	AddPrompt *bool           `json:"add_generation_prompt"` // the last four are vLLM's
+	Continue  json.RawMessage `json:"continue_final_message"`
+	Template  json.RawMessage `json:"chat_template"`
+	Documents json.RawMessage `json:"documents"`
 }
 
 // Parse reads a chat completion's request.
@@ -176,8 +175,6 @@ func (chat) Parse(_ http.Header, body []byte) (*Request, error) {
 		return nil, unsupported("continue_final_message")
 	case given(in.Template):
 		return nil, unsupported("chat_template")
-	case given(in.TemplateArgs):
-		return nil, unsupported("chat_template_kwargs")
 	case given(in.Documents):
 		return nil, unsupported("documents")
 	}

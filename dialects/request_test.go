@@ -198,7 +198,6 @@ func TestRefused(t *testing.T) {
 		{Chat(), `{` + user + `,"continue_final_message":true}`, "continue_final_message", "not supported"},
 		{Chat(), `{` + user + `,"add_generation_prompt":false}`, "add_generation_prompt", "not supported"},
 		{Chat(), `{` + user + `,"chat_template":"{{ messages }}"}`, "chat_template", "not supported"},
-		{Chat(), `{` + user + `,"chat_template_kwargs":{"enable_thinking":false}}`, "chat_template_kwargs", "not supported"},
 		{Chat(), `{` + user + `,"documents":[{"text":"x"}]}`, "documents", "not supported"},
 		{Chat(), `{` + user + `,"tools":[{"type":"retrieval"}]}`, "tools[0]", "must be"},
 		{Chat(), `{` + user + `,"tool_choice":"required"}`, "tool_choice", "no tools"},

@@ -13,7 +13,7 @@ import (
 	"github.com/agentfly/agentfly/tools"
 )
 
-// unappliedHeader names, in a reply, the parameters of its request that asked for a form and were not applied.
+// unappliedHeader names, in a reply, the parameters of its request that were not applied.
 const unappliedHeader = "X-Agentfly-Unapplied"
 
 // formsAsked are the parameters of a request that ask for a form of the reply.
@@ -40,6 +40,30 @@ func structuredOf(q *dialects.Request) (forms.Structured, error) {
 		return vllm.Form, &dialects.Error{Status: http.StatusBadRequest, Param: "structured_outputs", Message: fmt.Sprintf("structured_outputs: %v", err)}
 	}
 	return vllm.Form, nil
+}
+
+// variables are vLLM's parameter that sets variables of the chat template. It is never applied: the job decides how a prompt is rendered.
+const variables = "chat_template_kwargs"
+
+// variablesAsked tells whether a request sets variables of the chat template.
+func variablesAsked(q *dialects.Request) bool {
+	var vllm struct {
+		Variables map[string]json.RawMessage `json:"chat_template_kwargs"`
+	}
+	err := json.Unmarshal(q.Asked, &vllm)
+	return err != nil || len(vllm.Variables) > 0
+}
+
+// unapplied are the parameters of a request that are not applied. held says that its forms are.
+func (q asked) unapplied(held bool) []string {
+	var out []string
+	if !held {
+		out = slices.Clone(q.forms)
+	}
+	if q.variables {
+		out = append(out, variables)
+	}
+	return out
 }
 
 // formOf is what the reply to a request is held to; nil: it is free.

@@ -78,9 +78,10 @@ func (e holding) Generate(ctx context.Context, r engines.Request) (engines.Compl
 
 // Where forms are held, a reply has the form that was asked for, in every dialect; the turn says so, and its tokens are the form's.
 func TestFormsAreHeld(t *testing.T) {
+	var warned []string
 	b := newBench(t, byRound("free text"), func(o *gateway.Options, _ *gateway.SessionOptions) {
 		o.Engine, o.Forms = holding{o.Engine}, forms.New(tokens{}, 258, []int32{rollouttest.End})
-		o.Warn = func(text string) { t.Error(text) }
+		o.Warn = func(text string) { warned = append(warned, text) }
 	})
 	tools := `,"tools":` + string(calculator)
 	two := `,"tools":[{"type":"function","function":{"name":"aaa"}},` + string(calculator)[1:]
@@ -106,6 +107,7 @@ func TestFormsAreHeld(t *testing.T) {
 		turn := b.told.Turns[i]
 		require.Equal(t, c.held, turn.Incoming.Held, c.body)
 		require.Empty(t, turn.Incoming.Unapplied)
+		require.Empty(t, warned)
 		require.Equal(t, c.says, strings.Join(strings.Fields(turn.Completion), ""), c.body)
 		if strings.Contains(c.says, "tool_call") {
 			require.True(t, strings.Contains(text, `"tool_calls":[`) || strings.Contains(text, `"tool_use"`), text)
@@ -122,6 +124,11 @@ func TestFormsAreHeld(t *testing.T) {
 		require.Contains(t, text, says)
 	}
 	require.Len(t, b.told.Turns, 8)
+	status, text := b.post("/v1/chat/completions", `{"messages":[{"role":"user","content":"12"}],"response_format":{"type":"json_object"},"chat_template_kwargs":{"enable_thinking":false}}`)
+	require.Equal(t, http.StatusOK, status, text)
+	require.Equal(t, []string{"response_format"}, b.told.Turns[8].Incoming.Held)
+	require.Equal(t, []string{"chat_template_kwargs"}, b.told.Turns[8].Incoming.Unapplied, "variables of the template are no form")
+	require.Len(t, warned, 1)
 }
 
 // An engine that does not constrain decoding holds nothing.

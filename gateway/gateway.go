@@ -53,6 +53,7 @@ type Options struct {
 	Ending   func() bool                                     // the process is about to end: sessions that end now go on in the next one. nil: from Close on
 
 	formless *sync.Once // a form that is asked for and not held is told once
+	unset    *sync.Once // and so are variables of the chat template that are asked for
 	rules    *rules     // Roles
 	figures  *figures
 }
@@ -99,7 +100,7 @@ func New(o Options) (*Gateway, error) {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
-	o.formless, o.rules, o.figures = new(sync.Once), newRules(o.Roles), newFigures()
+	o.formless, o.unset, o.rules, o.figures = new(sync.Once), new(sync.Once), newRules(o.Roles), newFigures()
 	all := newSessions(o.Ending)
 	return &Gateway{o: o, sessions: all, handler: newHandler(o, all)}, nil
 }

@@ -601,3 +601,35 @@ func TestFormsAreRecordedAsNotApplied(t *testing.T) {
 	require.Len(t, warned, 1)
 	require.Contains(t, warned[0], "asks for response_format, which is not applied: the policy samples freely")
 }
+
+// Variables of the chat template that an agent sets, such as that the policy should not think, are not applied, which the turn and the reply say for every
+// dialect. A person is told once, also where the first call that asked for a form was told before.
+func TestTemplateVariablesAreRecordedAsNotApplied(t *testing.T) {
+	var warned []string
+	b := newBench(t, byRound("free text"), func(o *gateway.Options, _ *gateway.SessionOptions) {
+		o.Warn = func(text string) { warned = append(warned, text) }
+	})
+	for i, c := range []struct {
+		path, body string
+		want       []string
+	}{
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"0"}],"response_format":{"type":"json_object"}}`, []string{"response_format"}},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"1"}],"chat_template_kwargs":{"enable_thinking":false}}`, []string{"chat_template_kwargs"}},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"2"}],"chat_template_kwargs":{"enable_thinking":false},"stream":true}`, []string{"chat_template_kwargs"}},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"3"}],"chat_template_kwargs":{"enable_thinking":false},"response_format":{"type":"json_object"}}`, []string{"response_format", "chat_template_kwargs"}},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"4"}],"chat_template_kwargs":{}}`, nil},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"5"}],"chat_template_kwargs":null}`, nil},
+		{"/v1/responses", `{"input":"6","chat_template_kwargs":{"enable_thinking":false}}`, []string{"chat_template_kwargs"}},
+	} {
+		r := httptest.NewRequest(http.MethodPost, c.path, strings.NewReader(c.body))
+		r.Header.Set("Authorization", "Bearer "+testKey)
+		out := httptest.NewRecorder()
+		b.gate.ServeHTTP(out, r)
+		require.Equal(t, http.StatusOK, out.Code, out.Body)
+		require.Equal(t, strings.Join(c.want, ", "), out.Header().Get("X-Agentfly-Unapplied"))
+		require.Len(t, b.told.Turns, i+1)
+		require.Equal(t, c.want, b.told.Turns[i].Incoming.Unapplied, c.body)
+	}
+	require.Len(t, warned, 2)
+	require.Contains(t, warned[1], "asks for chat_template_kwargs, which is not applied: the job's chat template")
+}

@@ -124,6 +124,8 @@ type asked struct {
 	retry   bool     // the client marks it as sent before
 	mark    string   // Idempotency-Key
 	forms   []string // parameters that ask for a form of the reply
+
+	variables bool // it sets variables of the chat template
 }
 
 // begin finds the call of a request: one that it asks for again, or a new one that is sampled from now on. leave must be called when the client is
@@ -280,11 +282,17 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	if q.Choice.Mode != dialects.ChoiceAuto {
 		turn.Incoming.Choice = string(q.Choice.Mode)
 	}
+	turn.Incoming.Unapplied = q.unapplied(form != nil)
 	if form != nil {
 		turn.Incoming.Held = q.forms
-	} else if turn.Incoming.Unapplied = q.forms; turn.Incoming.Unapplied != nil {
+	} else if q.forms != nil {
 		s.gate.formless.Do(func() {
-			s.gate.Warn(fmt.Sprintf("gateway: %s asks for %s, which is not applied: the policy samples freely, and is trained on what it samples; ask for the form in the prompt, and read replies that have another", c.id, strings.Join(turn.Incoming.Unapplied, " and ")))
+			s.gate.Warn(fmt.Sprintf("gateway: %s asks for %s, which is not applied: the policy samples freely, and is trained on what it samples; ask for the form in the prompt, and read replies that have another", c.id, strings.Join(q.forms, " and ")))
+		})
+	}
+	if q.variables {
+		s.gate.unset.Do(func() {
+			s.gate.Warn(fmt.Sprintf("gateway: %s asks for %s, which is not applied: the job's chat template renders every prompt without these variables; set them in a template of your own (model.chat_template)", c.id, variables))
 		})
 	}
 	messages := p.fresh

@@ -206,9 +206,9 @@ type Incoming struct {
 	// MaxTokens is the most that the call could sample, of what it asked for and the job, its budget and the context allow; 0: an older program
 	// did not store it.
 	MaxTokens int `json:"max_tokens,omitempty"`
-	// Unapplied are the parameters that asked for a form of the reply (response_format in every dialect, tool_choice, structured_outputs): the
-	// policy samples freely, so that what it learns from is its own distribution. Held are those that the reply was held to: its logprobs are
-	// those of the tokens that the form left.
+	// Unapplied are the parameters that were not applied: those that asked for a form of the reply (response_format in every dialect, tool_choice,
+	// structured_outputs), because the policy samples freely, so that what it learns from is its own distribution, and chat_template_kwargs, because
+	// the job decides how prompts are rendered. Held are forms that the reply was held to: its logprobs are those of the tokens that the form left.
 	Unapplied []string `json:"unapplied,omitempty"`
 	Held      []string `json:"held,omitempty"`
 
