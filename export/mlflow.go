@@ -117,11 +117,11 @@ func sendMLflow(ctx context.Context, to string, r Run) (sent int, err error) {
 			}
 		}
 		newest[key] = map[int]sentValue{}
+		maps.Copy(newest[key], there) // also of steps that the curve of a resumed run has not reached again
 		curve := r.Metrics[names[key]]
 		for i, step := range curve.Steps {
 			was, ok := there[step]
 			if ok && was.value == curve.Values[i] {
-				newest[key][step] = was
 				continue
 			}
 			at := r.at(step).UnixMilli()

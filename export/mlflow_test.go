@@ -71,6 +71,16 @@ func (s *tracker) shown(key string, step int) float64 {
 	}).Value
 }
 
+// threeSteps is a run whose third step has a reward and ends some seconds after the start. steps: it has trained so many of them.
+func threeSteps(steps int, reward, elapsed float64, sent Sent) Run {
+	curve := func(values ...float64) *overview.Curve {
+		return &overview.Curve{Steps: []int{1, 2, 3}[:steps], Values: values[:steps]}
+	}
+	return Run{Name: "calc", Began: time.Unix(1_700_000_000, 0), Sent: sent, Metrics: overview.Metrics{
+		"reward/mean": curve(0.25, 0.5, reward), "seconds/elapsed": curve(10, 20, elapsed),
+	}}
+}
+
 // A step that was trained anew has another value, and an earlier time where it took less. MLflow gets the value once, and shows it. sent: the process that
 // trains remembers what it sent.
 func TestMLflowShowsStepsThatWereTrainedAnew(t *testing.T) {
@@ -93,10 +103,7 @@ func TestMLflowShowsStepsThatWereTrainedAnew(t *testing.T) {
 				{0.5, 30, 1},
 				{0.5, 30, 0}, // at the same time
 			} {
-				n, err := sendMLflow(t.Context(), s.URL, Run{Name: "calc", Began: time.Unix(1_700_000_000, 0), Sent: sent, Metrics: overview.Metrics{
-					"reward/mean":     {Steps: []int{1, 2, 3}, Values: []float64{0.25, 0.5, c.reward}},
-					"seconds/elapsed": {Steps: []int{1, 2, 3}, Values: []float64{10, 20, c.elapsed}},
-				}})
+				n, err := sendMLflow(t.Context(), s.URL, threeSteps(3, c.reward, c.elapsed, sent))
 				require.NoError(t, err)
 				require.Equal(t, c.sent, n, "export %d", i+1)
 				require.Equal(t, c.reward, server.shown("reward/mean", 3), "export %d", i+1)
@@ -104,4 +111,27 @@ func TestMLflowShowsStepsThatWereTrainedAnew(t *testing.T) {
 			require.Len(t, server.metrics, 6+2+2+1)
 		})
 	}
+}
+
+// A process that resumes a run sends the steps up to its checkpoint first. It still knows then which later steps the server has.
+func TestMLflowShowsStepsThatAResumedRunTrainedAnew(t *testing.T) {
+	server := &tracker{t: t, metrics: map[mlflowMetric]bool{}}
+	s := httptest.NewServer(server)
+	defer s.Close()
+	first, resumed := Sent{}, Sent{}
+	for i, c := range []struct {
+		run  Run
+		sent int
+	}{
+		{threeSteps(3, 0.75, 30, first), 6},
+		{threeSteps(2, 0, 0, resumed), 0},
+		{threeSteps(3, 0.625, 25, resumed), 2},
+		{threeSteps(3, 0.625, 25, resumed), 0},
+	} {
+		n, err := sendMLflow(t.Context(), s.URL, c.run)
+		require.NoError(t, err)
+		require.Equal(t, c.sent, n, "export %d", i+1)
+	}
+	require.Equal(t, 0.625, server.shown("reward/mean", 3))
+	require.Equal(t, 25.0, server.shown("seconds/elapsed", 3))
 }
