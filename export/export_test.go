@@ -188,9 +188,12 @@ func TestAFailedTrajectoryHasNoReward(t *testing.T) {
 	d := atifOf(record, r)
 	require.NotContains(t, d.Extra, "reward")
 	require.NotContains(t, d.Extra, "reward_parts")
-	values := valuesOf(traceOf(record, r, false)[0])
-	require.NotContains(t, values, "agentfly.reward")
-	require.NotContains(t, values, "agentfly.reward.right")
+	spans := traceOf(record, r, false)
+	require.Len(t, spans, 2, "the trajectory and its turn")
+	for _, span := range spans {
+		require.NotContains(t, valuesOf(span), "agentfly.reward", span.Name)
+		require.NotContains(t, valuesOf(span), "agentfly.reward.right", span.Name)
+	}
 	row, err := parquetOf(record)
 	require.NoError(t, err)
 	require.Nil(t, row.Reward)

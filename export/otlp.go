@@ -314,7 +314,7 @@ func traceOf(record store.Record, r Run, content bool) []*tracev1.Span {
 				values["agentfly.policy_version"] = int64(s.PolicyVersion[turn.CompletionEnd-1])
 			}
 		}
-		if turn.Reward != nil {
+		if ok && turn.Reward != nil {
 			values["agentfly.reward"] = *turn.Reward
 		}
 		if content {
