@@ -50,7 +50,8 @@ func Open(ctx context.Context, dir string) (Run, error) {
 	return r, nil
 }
 
-// began is when a run began: as its store tells, else when its job was written into its folder, else when it last wrote, less the time of its steps. Other programs know a run by it, so that a run which is exported again, resumed or not, is the same one there.
+// began is when a run began: as its store tells, else when its job was written into its folder, else when it last wrote, less the time of its steps.
+// Other programs know a run by it, so that a run which is exported again, resumed or not, is the same one there.
 func began(ctx context.Context, dir string, m overview.Metrics) time.Time {
 	if log, err := store.OpenReader(filepath.Join(dir, store.File)); err == nil { // who reads the trajectories is told what is wrong with it
 		at, err := log.Began(ctx)
