@@ -649,3 +649,16 @@ func TestTasksNeedSeeds(t *testing.T) {
 	_, err := s.(environments.Tasker).Tasks(environments.Train, 3)
 	require.EqualError(t, err, "Unseeded: its reset takes no seed, so that all tasks would be the same; give data files, a method tasks, or reset an argument seed")
 }
+
+// ./NAME is a folder beside the job file, which apptainer runs, from the job's own folder too: it is no name of an image of podman or docker.
+func TestTheImageBesideTheJob(t *testing.T) {
+	folder := t.TempDir()
+	t.Chdir(folder)
+	t.Setenv("PATH", folder)
+	r := resources.New(resources.Options{Resolve: func(path string) string { return filepath.Join(".", path) }})
+	_, err := pyenv.Kind().New(t.Context(), r, map[string]any{"class": "worlds:Words", "container": map[string]any{"image": "./world"}})
+	require.ErrorContains(t, err, "the container engine apptainer is not on PATH")
+	require.NoError(t, os.WriteFile("apptainer", nil, 0o755)) // nothing runs it
+	_, err = pyenv.Kind().New(t.Context(), r, map[string]any{"class": "worlds:Words", "container": map[string]any{"image": "./world"}})
+	require.ErrorContains(t, err, "the image \""+filepath.Join(folder, "world")+"\" is not on this machine")
+}

@@ -90,10 +90,12 @@ func New(ctx context.Context, r *resources.Resources, params map[string]any) (en
 			return nil, fmt.Errorf("show: %w", err)
 		}
 	}
-	if strings.ContainsRune(p.Python, '/') {
-		s.params.Python = r.Resolve(p.Python)
-	}
 	var err error
+	if strings.ContainsRune(p.Python, '/') { // whole, because ./NAME beside the job file would become a name on PATH
+		if s.params.Python, err = filepath.Abs(r.Resolve(p.Python)); err != nil {
+			return nil, err
+		}
+	}
 	s.folders, err = boxed.Open(ctx, r)
 	return s, err
 }

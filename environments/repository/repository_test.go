@@ -566,3 +566,17 @@ func TestFileToolsHaveTheRoomOfTheEnvironment(t *testing.T) {
 		require.Equal(t, c.want, environments.TextOf(create().Observation))
 	}
 }
+
+// A Python beside the job file is found there by ./NAME, from the job's own folder too: it is no name on PATH, nor in the folder of an episode.
+func TestThePythonBesideTheJob(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind string) {
+		folder := t.TempDir()
+		t.Chdir(folder)
+		r := resources.New(resources.Options{Sandbox: kind, Warn: func(s string) { t.Log(s) }, Resolve: func(path string) string { return filepath.Join(".", path) }})
+		defer r.Close()
+		s, err := New(t.Context(), r, map[string]any{"python": "./python"})
+		require.NoError(t, err)
+		defer s.Close()
+		require.Equal(t, filepath.Join(folder, "python"), s.(*source).params.Python)
+	})
+}
