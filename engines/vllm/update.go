@@ -81,9 +81,10 @@ func (up *updater) updateAll(ctx context.Context, w engines.Weights) error {
 			err = foreign
 		}
 		if err == nil && len(proven) == 0 {
-			if err = joined(missing); !late(err) && up.awaitAnswer(ctx, until) {
+			if !late(joined(missing)) && up.awaitAnswer(ctx, until, missing) {
 				continue
 			}
+			err = joined(missing)
 			if foreign := up.fleet.isLost(); foreign != nil {
 				return foreign
 			}
@@ -148,12 +149,18 @@ func late(err error) bool {
 	return errors.As(err, &gone) && gone.late
 }
 
-// awaitAnswer waits, when every replica is down, until one can be loaded, or tells that none can.
-func (up *updater) awaitAnswer(ctx context.Context, until time.Time) bool {
+// awaitAnswer waits, when every replica is down, until one can be loaded, or tells that none can. missing has an error for each replica, in whose place
+// it puts the newest: a server that came back and was not taken has another reason than that it did not answer before.
+func (up *updater) awaitAnswer(ctx context.Context, until time.Time, missing []error) bool {
 	for up.options.Gone() == nil && up.fleet.isLost() == nil && time.Now().Before(until) {
-		for _, r := range up.fleet.replicas {
-			if up.rejoin(ctx, r) == nil {
+		for i, r := range up.fleet.replicas {
+			err := up.rejoin(ctx, r)
+			if err == nil {
 				return true
+			}
+			if ctx.Err() == nil {
+				r.standing.set(down, err)
+				missing[i] = fmt.Errorf("%s: %w", r.url, err)
 			}
 		}
 		if retry.Pause(ctx, min(up.options.HealthEvery, time.Until(until))) != nil {

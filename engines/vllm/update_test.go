@@ -377,6 +377,28 @@ func TestContextAfterARestart(t *testing.T) {
 	}
 }
 
+// An update that waits for its only server says why the one that came back meanwhile was not taken.
+func TestContextAfterARestartDuringAnUpdate(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, func(o *Options) { o.Patience = 300 * time.Millisecond }, f)
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+	f.set(func() {
+		f.control = func(w http.ResponseWriter, q *http.Request) bool {
+			ends := q.URL.Path == "/pause"
+			if ends {
+				f.set(func() { f.control, f.length = nil, fakeContext/2 })
+				f.restart()
+				hangUp(w)
+			}
+			return ends
+		}
+	})
+	err := e.Update(t.Context(), fakeWeights(t, 3, 2))
+	require.EqualError(t, err, "vllm: update to version 2: "+f.URL+": its context is 64 tokens, it was 128; start it with --max-model-len 128")
+	_, err = e.Generate(t.Context(), request(2, 1, 2))
+	require.ErrorContains(t, err, "its context is 64 tokens")
+}
+
 // A probe that the server does not answer says nothing of its extension.
 func TestAProbeThatFailsIsNoMissingExtension(t *testing.T) {
 	refuse := func(text string, status int) func(http.ResponseWriter) {
