@@ -16,7 +16,7 @@ import (
 // Sleep implements engines.Sleeper: every replica gives its device memory back, until the next Update wakes it:
 //
 //	warm the cache ─► sleep, keeping requests in flight ─► is it asleep? ─► (level 2: name its weights unproven)
-//	Update: wake the weights ─► load ─► name the version ─► empty the prefix cache ─► wake the cache ─► proof ─► serve
+//	Update: is it asleep still? ─► wake the weights ─► load ─► name the version ─► empty the prefix cache ─► wake the cache ─► proof ─► serve
 //
 // The weights wake alone, so that the old cache and the new weights never lie in memory together; the proof comes last,
 // because a server without a cache computes nothing. A replica that is away is waited for first, because it would take
@@ -154,6 +154,25 @@ func (u *updateRun) sleeps(ctx context.Context) error {
 	sleeping, err := u.client.isSleeping(ctx)
 	if err == nil && !sleeping {
 		err = errors.New("the server says that it is not")
+	}
+	return err
+}
+
+// probeAwake probes a replica of a sleeping engine that is awake: it was started again meanwhile, and may be another server now. One that sleeps is
+// asked no more, because a probe would wake its old weights and its cache.
+func (up *updater) probeAwake(ctx context.Context, r *replica) error {
+	u := &updateRun{replica: r}
+	return inSteps(ctx, up.options.ControlTimeout, []step{{"look whose weights it has", u.own}, {"look what it can do", u.probeAwake}})
+}
+
+// probeAwake leaves a server down that cannot be used, so that the next update probes it again.
+func (u *updateRun) probeAwake(ctx context.Context) error {
+	sleeping, err := u.client.isSleeping(ctx)
+	if err != nil || sleeping {
+		return err
+	}
+	if _, err = u.probe(ctx); err != nil {
+		u.standing.set(down, err)
 	}
 	return err
 }

@@ -26,7 +26,7 @@ func (f *fake) record(into *[]string) {
 	})
 }
 
-// A step's order: nothing is asked of a sleeping server but to wake its weights, then to load, then to wake its cache.
+// A step's order: nothing is asked of a sleeping server but whether it sleeps and to wake its weights, then to load, then to wake its cache.
 func TestSleepOrder(t *testing.T) {
 	for level, name := range map[int][]string{1: nil, 2: {"/update_weight_version"}} {
 		t.Run(fmt.Sprint("level ", level), func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestSleepOrder(t *testing.T) {
 			require.Equal(t, int32(2), c.Versions[0])
 			f.set(func() {
 				require.Equal(t, []string{
-					"/wake_up?tags=weights", "/update_weight_version", "/collective_rpc", "/collective_rpc", "/update_weight_version",
+					"/is_sleeping", "/wake_up?tags=weights", "/update_weight_version", "/collective_rpc", "/collective_rpc", "/update_weight_version",
 					"/reset_prefix_cache?reset_running_requests=true", "/wake_up?tags=kv_cache",
 				}, calls)
 			})
@@ -195,6 +195,39 @@ func TestALookIsMissedAsleep(t *testing.T) {
 	})
 	within(t, "it is missed", func() bool { return e.states() == "asleep down" })
 	require.ErrorContains(t, e.Update(t.Context(), fakeWeights(t, 4, 3)), b.URL+": it does not answer", "where it would take memory that nobody knows of")
+}
+
+// A server that was started again while it slept may be another server now: it is probed before it is loaded, also where no look missed it, and stays
+// out with less context until a server with enough is in its place.
+func TestAnotherServerIsThereAfterTheSleep(t *testing.T) {
+	for _, missed := range []bool{true, false} {
+		t.Run(fmt.Sprint("missed ", missed), func(t *testing.T) {
+			a, b := newFake(t), newFake(t)
+			e := connect(t, nil, a, b)
+			require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+			require.NoError(t, e.Sleep(t.Context()))
+			if missed {
+				b.set(func() {
+					b.control = func(w http.ResponseWriter, _ *http.Request) bool {
+						hangUp(w)
+						return true
+					}
+				})
+				within(t, "it is missed", func() bool { return e.states() == "asleep down" })
+			}
+			b.set(func() { b.control, b.length, b.routes = nil, fakeContext/2, allRoutes[1:] })
+			b.restart()
+			require.ErrorContains(t, e.Update(t.Context(), fakeWeights(t, 3, 2)),
+				b.URL+": look what it can do: its context is 64 tokens, it was 128; start it with --max-model-len 128")
+			require.NotContains(t, e.states(), "serving")
+			require.ErrorContains(t, e.Update(t.Context(), fakeWeights(t, 3, 2)), "its context is 64 tokens", "it is asked anew")
+			b.set(func() { b.length = fakeContext })
+			b.restart()
+			require.NoError(t, e.Update(t.Context(), fakeWeights(t, 3, 2)))
+			require.Equal(t, "serving serving", e.states())
+			require.False(t, e.Servers()[1].Native, "what it can do is known anew")
+		})
+	}
 }
 
 // A server that a killed run left asleep wakes up with weights that nobody trusts.

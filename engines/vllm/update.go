@@ -121,7 +121,14 @@ func (up *updater) tryAll(ctx context.Context, w engines.Weights) (proven []*rep
 			continue
 		}
 		r.standing.set(updating, nil)
-		all.Go(func() { errs[i] = up.load(ctx, r, w, state == serving, sleeping) })
+		all.Go(func() {
+			if sleeping {
+				errs[i] = up.probeAwake(ctx, r)
+			}
+			if errs[i] == nil {
+				errs[i] = up.load(ctx, r, w, state == serving, sleeping)
+			}
+		})
 	}
 	all.Wait()
 	var fatal []error
