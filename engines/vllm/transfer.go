@@ -28,7 +28,7 @@ var safetensorsNames = map[string]string{"float64": "F64", "float32": "F32", "fl
 
 // share writes the tensors back to back into a file in shared memory, chunk after chunk. The caller removes it.
 func share(ctx context.Context, source packedSource, limit int64) (plan transferPlan, remove func(), err error) {
-	f, drop, err := sharedFile()
+	f, drop, err := sharedFile(sharedMemory())
 	if err != nil {
 		return plan, nil, err
 	}
@@ -63,10 +63,10 @@ func share(ctx context.Context, source packedSource, limit int64) (plan transfer
 	return plan, drop, nil
 }
 
-// sharedFile makes an empty file in shared memory, which remove removes.
-func sharedFile() (f *os.File, remove func(), err error) {
-	_, _ = RemoveStale(sharedMemory(), "shared") // a killed run leaves gigabytes; another user's may stay, and if it leaves no room, a write says so
-	if f, err = os.CreateTemp(sharedMemory(), TempPattern("shared")); err != nil {
+// sharedFile makes an empty file in a folder of shared memory, which remove removes.
+func sharedFile(folder string) (f *os.File, remove func(), err error) {
+	_, _ = RemoveStale(folder, "shared") // a killed run leaves gigabytes; another user's may stay, and if it leaves no room, a write says so
+	if f, err = os.CreateTemp(folder, TempPattern("shared")); err != nil {
 		return nil, nil, fmt.Errorf("shared memory: %w", err)
 	}
 	return f, func() { os.Remove(f.Name()) }, nil

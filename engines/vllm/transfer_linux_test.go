@@ -16,7 +16,10 @@ import (
 func TestSharedMemoryOfAnotherUser(t *testing.T) {
 	dead := exec.Command(os.Args[0], "-test.run", "^$")
 	require.NoError(t, dead.Run())
-	left := filepath.Join(sharedMemory(), fmt.Sprintf("agentfly-shared-%d-%s-77", dead.Process.Pid, hostName()))
+	folder := t.TempDir() // of this test alone: other processes remove from /dev/shm what dead ones left
+	require.NoError(t, os.Chmod(filepath.Dir(folder), 0o755))
+	require.NoError(t, os.Chmod(folder, 0o777|os.ModeSticky))
+	left := filepath.Join(folder, fmt.Sprintf("agentfly-shared-%d-%s-77", dead.Process.Pid, hostName()))
 	require.NoError(t, os.MkdirAll(filepath.Join(left, "kept"), 0o755))
 	require.NoError(t, os.Chmod(left, 0o555))
 	defer func() {
@@ -30,9 +33,9 @@ func TestSharedMemoryOfAnotherUser(t *testing.T) {
 		require.NoError(t, syscall.Setfsuid(nobody)) // of this thread
 		defer func() { require.NoError(t, syscall.Setfsuid(0)) }()
 	}
-	_, err := RemoveStale(sharedMemory(), "shared")
+	_, err := RemoveStale(folder, "shared")
 	require.ErrorIs(t, err, os.ErrPermission)
-	f, remove, err := sharedFile()
+	f, remove, err := sharedFile(folder)
 	require.NoError(t, err)
 	remove()
 	require.NoError(t, f.Close())
