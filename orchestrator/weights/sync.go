@@ -229,7 +229,8 @@ func clientOptions(j *job.Job) vllm.Options {
 	}
 }
 
-// leastAttempt is the time of an attempt where no completion may take longer. A hang ends with it, and is tried elsewhere.
+// leastAttempt is the time of an attempt where no completion may take longer. rollout.turn_timeout, which holds for all attempts of a completion
+// together, is never longer than one attempt: a completion that hangs fails with it, and is not tried elsewhere.
 const leastAttempt = 10 * time.Minute
 
 // patienceAfterStart is the time for the weights and their proof.
