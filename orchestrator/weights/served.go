@@ -34,7 +34,8 @@ func (s *Sync) serveVLLM(ctx context.Context) error {
 	return s.startServer(ctx, o)
 }
 
-// startServer starts one that is started again when it ends by itself.
+// startServer starts one that is started again when it ends by itself. The folder of its log has no name that vllm.RemoveStale knows: a log that an
+// error named stays when its job has ended, and that of a job that was killed is the only one of its server.
 func (s *Sync) startServer(ctx context.Context, o vllm.ServeOptions) (err error) {
 	if s.log.folder, err = os.MkdirTemp("", "agentfly-vllm-*"); err != nil {
 		return fmt.Errorf("orchestrator: vLLM's log: %w", err)
