@@ -202,6 +202,50 @@ def sleeps():
 	require.Equal(t, "2", n)
 }
 
+// Nothing of such a call is left behind, so that its worker takes others, also where it keeps nothing of anybody.
+func TestTheWorkerOfACallThatNeverBeganGoesOn(t *testing.T) {
+	needPython(t)
+	dir := t.TempDir()
+	m := load(t, python.Options{Runtime: python.CPython, Workers: 1}, strings.ReplaceAll(`
+import os, time
+from agentfly import tool
+
+@tool()
+def pid():
+    return os.getpid()
+
+@tool()
+async def holds():
+    open(os.path.join("DIR", "held"), "w").close()
+    while not os.path.exists(os.path.join("DIR", "over")):
+        time.sleep(0.01)
+
+@tool()
+async def waits():
+    open(os.path.join("DIR", "began"), "w").close()
+`, "DIR", dir))
+	before, err := call(t.Context(), m, "pid", "", "{}")
+	require.NoError(t, err)
+	held := make(chan error, 1)
+	go func() {
+		_, err := call(t.Context(), m, "holds", "", "{}")
+		held <- err
+	}()
+	require.Eventually(t, func() bool { return exists(filepath.Join(dir, "held")) }, 20*time.Second, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err = call(ctx, m, "waits", "", "{}")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	time.Sleep(100 * time.Millisecond) // the worker has read that it is cancelled
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "over"), nil, 0o600))
+	require.NoError(t, <-held)
+	time.Sleep(1500 * time.Millisecond) // the call that never began has answered
+	after, err := call(t.Context(), m, "pid", "", "{}")
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	require.False(t, exists(filepath.Join(dir, "began")))
+}
+
 func exists(name string) bool {
 	_, err := os.Stat(name)
 	return err == nil

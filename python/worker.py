@@ -20,6 +20,10 @@ class Interrupted(BaseException):
     """The call's time is over."""
 
 
+class NeverBegan(Interrupted):
+    """It was over before the call began: nothing of it is left behind."""
+
+
 class Embedded:
     """Finds modules in what the binary sent, before any that is installed under the same name: agentfly, and those beside this file."""
 
@@ -375,7 +379,7 @@ class Worker:
         import concurrent.futures
 
         if isinstance(e, (Interrupted, concurrent.futures.CancelledError)) or type(e).__name__ == "CancelledError":
-            return {"id": id, "error": "it was interrupted", "broken": True}
+            return {"id": id, "error": "it was interrupted", "broken": not isinstance(e, NeverBegan)}
         if not isinstance(e, Unsupported):
             show(e)
         if isinstance(e, MemoryError):
@@ -385,7 +389,7 @@ class Worker:
 
     def prepare(self, m):
         if m["id"] not in self.waiting:
-            raise Interrupted()
+            raise NeverBegan()
         self.waiting.discard(m["id"])
         entry = self.file.entries.get(m["name"])
         if entry is None:
