@@ -611,6 +611,8 @@ func TestEditions(t *testing.T) {
 	defer again.Close()
 	r, err := again.runs.get("a")
 	require.NoError(t, err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	require.NotEqual(t, edition, r.state()["edition"])
 }
 
