@@ -39,6 +39,7 @@ type Server struct {
 	mux    *http.ServeMux
 	quit   context.CancelFunc
 	ended  <-chan struct{}
+	beat   time.Duration // how often a stream tries what it could not open, and finds out that nobody reads
 }
 
 // New serves the run folder or the folder of run folders.
@@ -49,7 +50,7 @@ func New(dir string, o Options) (*Server, error) {
 		quit()
 		return nil, err
 	}
-	s := &Server{o: o, access: access{o.Key, o.ControlKey}, runs: r, mux: http.NewServeMux(), quit: quit, ended: ctx.Done()}
+	s := &Server{o: o, access: access{o.Key, o.ControlKey}, runs: r, mux: http.NewServeMux(), quit: quit, ended: ctx.Done(), beat: 15 * time.Second}
 	for path, kind := range map[string]string{"/{$}": "index.html", "/main.js": "main.js", "/main.css": "main.css"} {
 		s.mux.HandleFunc(path, s.file(kind))
 	}
@@ -562,7 +563,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", "text/event-stream")
 	stream := http.NewResponseController(w)
 	told := map[*run]mark{}
-	beat := time.NewTicker(15 * time.Second)
+	beat := time.NewTicker(s.beat)
 	defer beat.Stop()
 	for {
 		news := s.runs.news()

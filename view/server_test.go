@@ -657,6 +657,7 @@ func TestAStreamTellsOfARunThatCannotBeOpenedYet(t *testing.T) {
 	x := serve(t, "", map[string]viewtest.Size{"a": small()})
 	require.NoError(t, os.Mkdir(filepath.Join(x.dir, "b"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(x.dir, "b", store.File), []byte("no store"), 0o600))
+	x.beat = 100 * time.Millisecond
 	told := listen(t, x, "run=a&run=b")
 	told(`"run":"a"`)
 	require.NoError(t, os.RemoveAll(filepath.Join(x.dir, "b")))
