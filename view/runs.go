@@ -98,6 +98,7 @@ type listed struct {
 
 // list describes all runs, the one that was written last first.
 func (r *runs) list(ctx context.Context) ([]listed, error) {
+	r.dropEnded()
 	out := []listed{}
 	for _, name := range r.find() {
 		l := listed{Name: name, Title: name, Reward: num(math.NaN())}
@@ -143,6 +144,25 @@ func (l *listed) read(ctx context.Context, file string) (err error) {
 	return nil
 }
 
+// dropEnded closes the runs that found out that they are gone, so that they keep no file open and take no memory.
+func (r *runs) dropEnded() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, x := range r.open {
+		select {
+		case <-x.over:
+			r.drop(x)
+		default:
+		}
+	}
+}
+
+// drop closes a run. The caller holds the lock.
+func (r *runs) drop(x *run) {
+	delete(r.open, x.name)
+	_ = x.close() // of what is not there any more nothing is lost
+}
+
 // get opens a run of the list. One that another run took the place of is read anew.
 func (r *runs) get(name string) (*run, error) {
 	r.mu.Lock()
@@ -153,8 +173,7 @@ func (r *runs) get(name string) (*run, error) {
 		if x.stands() {
 			return x, nil
 		}
-		delete(r.open, name)
-		_ = x.close() // of what is not there any more nothing is lost
+		r.drop(x)
 		r.ring()
 	}
 	if r.closed || !slices.Contains(r.find(), name) {

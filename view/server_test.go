@@ -697,3 +697,18 @@ func TestAFailedReadIsTriedAgain(t *testing.T) {
 		return get[answered](t, x, "/api/trajectories", url.Values{"run": {"a"}, "from": {"12"}}).Total == 16
 	}, 20*time.Second, 100*time.Millisecond)
 }
+
+// A run that is gone keeps no file open and takes no memory, though nobody asks for it any more.
+func TestARunThatIsGoneIsClosed(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": small()})
+	x.whole(t, "a")
+	r, err := x.runs.get("a")
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(filepath.Join(x.dir, "a")))
+	<-r.over
+	_, err = x.runs.list(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, x.runs.open)
+	_, err = r.db.End(t.Context())
+	require.ErrorContains(t, err, "database is closed")
+}
