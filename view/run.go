@@ -105,7 +105,10 @@ const chunk = 500
 // the processor is busy with them.
 const curvesFirst = time.Second
 
-// follow reads the trajectories, and then what is added. A log that cannot be read is read again: a disk may fail for a moment.
+// seldom is the longest wait between two tries to read all that is stored: of a large store that stays unreadable each takes long.
+const seldom = time.Minute
+
+// follow reads what is stored, and then what is added. What cannot be read is read again: a disk may fail for a moment.
 func (r *run) follow(ctx context.Context, end store.Cursor) error {
 	select {
 	case <-r.wanted:
@@ -113,6 +116,47 @@ func (r *run) follow(ctx context.Context, end store.Cursor) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	for wait := soon; ; wait = min(2*wait, seldom) {
+		err := r.stored(ctx)
+		if err == nil {
+			break
+		}
+		if err := r.again(ctx, err, wait); err != nil {
+			return err
+		}
+	}
+	r.alter(func() { r.loaded, r.fault = true, "" })
+	for {
+		err := r.tail(ctx, &end)
+		if err == nil || errors.Is(err, store.ErrNoLog) {
+			return err
+		}
+		if err := r.again(ctx, err, soon); err != nil {
+			return err
+		}
+		if now, err := r.db.End(ctx); err == nil && now == end { // nothing is unread
+			r.tell("")
+		}
+	}
+}
+
+// again tells of a failed read and waits for the next try.
+func (r *run) again(ctx context.Context, err error, wait time.Duration) error {
+	if ctx.Err() == nil {
+		r.tell(err.Error())
+	}
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// stored reads the tasks and the trajectories. It may be called again where it failed.
+func (r *run) stored(ctx context.Context) error {
+	r.mu.Lock()
+	r.damaged = 0
+	r.mu.Unlock()
 	if err := r.db.EachTask(ctx, r.task); err != nil {
 		return err
 	}
@@ -133,7 +177,8 @@ func (r *run) follow(ctx context.Context, end store.Cursor) error {
 		})
 		some = some[:0]
 	}
-	err := r.db.EachNewest(ctx, func(phase string, t *trajectory.Trajectory, damaged error) error {
+	defer flush()
+	return r.db.EachNewest(ctx, func(phase string, t *trajectory.Trajectory, damaged error) error {
 		if damaged != nil {
 			r.alter(func() { r.damaged++ })
 			return nil
@@ -143,26 +188,6 @@ func (r *run) follow(ctx context.Context, end store.Cursor) error {
 		}
 		return nil
 	})
-	flush()
-	if err != nil {
-		return err
-	}
-	r.alter(func() { r.loaded = true })
-	for ctx.Err() == nil {
-		err := r.tail(ctx, &end)
-		if err == nil || ctx.Err() != nil || errors.Is(err, store.ErrNoLog) {
-			return err
-		}
-		r.tell(err.Error())
-		select {
-		case <-time.After(soon):
-		case <-ctx.Done():
-		}
-		if now, err := r.db.End(ctx); err == nil && now == end { // nothing is unread
-			r.tell("")
-		}
-	}
-	return nil
 }
 
 // tail applies what is added to the log behind a place, which it moves on, until ctx ends or the log cannot be read.

@@ -665,37 +665,57 @@ func TestAStreamTellsOfARunThatCannotBeOpenedYet(t *testing.T) {
 	told(`"run":"b"`)
 }
 
-// A log that cannot be read for a while is told of, and followed again when it can be, from where it was read to.
+// What cannot be read for a while is told of, and read again when it can be, from where it was read to: the tasks and the trajectories that are
+// stored when the run is opened, and the log.
 func TestAFailedReadIsTriedAgain(t *testing.T) {
-	x := serve(t, "", map[string]viewtest.Size{"a": small()})
-	x.whole(t, "a")
-	path := filepath.Join(x.dir, "a", store.File)
-	raw, err := sql.Open("sqlite", path)
-	require.NoError(t, err)
-	defer raw.Close()
-	fault := func() string {
-		return get[struct{ State struct{ Fault string } }](t, x, "/api/curves", url.Values{"run": {"a"}}).State.Fault
+	x := serve(t, "", map[string]viewtest.Size{"a": small(), "b": small(), "c": small()})
+	state := func(run string) (fault string, damaged int) {
+		s := get[struct {
+			State struct {
+				Fault   string
+				Damaged int
+			}
+		}](t, x, "/api/curves", url.Values{"run": {run}}).State
+		return s.Fault, s.Damaged
 	}
-	away := func(f func()) {
+	away := func(run, table string, during, after func(db *store.Store)) {
 		t.Helper()
-		_, err := raw.ExecContext(t.Context(), "ALTER TABLE events RENAME TO away")
-		require.NoError(t, err)
-		require.Eventually(t, func() bool { return strings.Contains(fault(), "no such table: events") }, 20*time.Second, 100*time.Millisecond)
-		_, err = raw.ExecContext(t.Context(), "ALTER TABLE away RENAME TO events")
-		require.NoError(t, err)
-		f()
-		require.Eventually(t, func() bool { return fault() == "" }, 20*time.Second, 100*time.Millisecond)
-	}
-	away(func() {}) // also where nothing new is there to be read
-	away(func() {
+		path := filepath.Join(x.dir, run, store.File)
 		db, err := store.Open(path)
 		require.NoError(t, err)
 		defer db.Close()
+		raw, err := sql.Open("sqlite", path)
+		require.NoError(t, err)
+		defer raw.Close()
+		_, err = raw.ExecContext(t.Context(), "ALTER TABLE "+table+" RENAME TO away")
+		require.NoError(t, err)
+		during(db)
+		require.Eventually(t, func() bool { fault, _ := state(run); return strings.Contains(fault, "no such table: "+table) }, 20*time.Second, 100*time.Millisecond)
+		_, err = raw.ExecContext(t.Context(), "ALTER TABLE away RENAME TO "+table)
+		require.NoError(t, err)
+		after(db)
+		require.Eventually(t, func() bool { fault, _ := state(run); return fault == "" }, 20*time.Second, 100*time.Millisecond)
+	}
+	total := func(run string, from, want int) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			return get[answered](t, x, "/api/trajectories", url.Values{"run": {run}, "from": {fmt.Sprint(from)}}).Total == want
+		}, 20*time.Second, 100*time.Millisecond)
+		_, damaged := state(run)
+		require.Zero(t, damaged)
+	}
+	nothing := func(*store.Store) {}
+	for run, table := range map[string]string{"b": "tasks", "c": "trajectories"} {
+		away(run, table, nothing, nothing)
+		x.whole(t, run)
+		total(run, 0, 192)
+	}
+	x.whole(t, "a")
+	away("a", "events", nothing, nothing) // also where nothing new is there to be read
+	away("a", "events", nothing, func(db *store.Store) {
 		require.NoError(t, viewtest.Step(t.Context(), db, small(), x.words, 12))
 	})
-	require.Eventually(t, func() bool {
-		return get[answered](t, x, "/api/trajectories", url.Values{"run": {"a"}, "from": {"12"}}).Total == 16
-	}, 20*time.Second, 100*time.Millisecond)
+	total("a", 12, 16)
 }
 
 // A run that is gone keeps no file open and takes no memory, though nobody asks for it any more.
