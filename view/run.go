@@ -193,12 +193,14 @@ func (r *run) stored(ctx context.Context) error {
 // tail applies what is added to the log behind a place, which it moves on, until ctx ends or the log cannot be read.
 func (r *run) tail(ctx context.Context, at *store.Cursor) error {
 	for entry, err := range r.db.Tail(ctx, *at) {
+		if err == nil {
+			if err := r.event(ctx, entry.Event); err != nil {
+				return err // the next try begins with this event
+			}
+			r.tell("")
+		}
 		*at = entry.Next
 		if err != nil {
-			return err
-		}
-		r.tell("")
-		if err := r.event(ctx, entry.Event); err != nil {
 			return err
 		}
 	}
@@ -250,11 +252,11 @@ func (r *run) ended(ctx context.Context, id string) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case err != nil:
+	case store.Damaged(err):
 		r.alter(func() { r.damaged++ })
 		return nil
-	case record == nil:
-		return nil
+	case err != nil || record == nil:
+		return err
 	}
 	text := textOf(record.Trajectory)
 	r.task(record.Task)

@@ -666,7 +666,7 @@ func TestAStreamTellsOfARunThatCannotBeOpenedYet(t *testing.T) {
 }
 
 // What cannot be read for a while is told of, and read again when it can be, from where it was read to: the tasks and the trajectories that are
-// stored when the run is opened, and the log.
+// stored when the run is opened, the log, and the trajectories that it tells of.
 func TestAFailedReadIsTriedAgain(t *testing.T) {
 	x := serve(t, "", map[string]viewtest.Size{"a": small(), "b": small(), "c": small()})
 	state := func(run string) (fault string, damaged int) {
@@ -716,6 +716,10 @@ func TestAFailedReadIsTriedAgain(t *testing.T) {
 		require.NoError(t, viewtest.Step(t.Context(), db, small(), x.words, 12))
 	})
 	total("a", 12, 16)
+	away("a", "updates", func(db *store.Store) { // the log can be read, and the trajectory that it tells of cannot
+		require.NoError(t, db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: "t"}, &trajectory.Trajectory{ID: "train-13-0-0", TaskID: "t", Step: 13}))
+	}, nothing)
+	total("a", 13, 1)
 }
 
 // A run that is gone keeps no file open and takes no memory, though nobody asks for it any more.

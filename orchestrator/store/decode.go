@@ -400,7 +400,7 @@ func decodeRows(b []byte) (rows []int64, err error) {
 // unblob reads a whole slice; a blob of another length is an error.
 func unblob(data []byte, into any) error {
 	if want := binary.Size(into); want != len(data) {
-		return fmt.Errorf("a blob has %d bytes, expected %d: the store is damaged", len(data), want)
+		return fmt.Errorf("a blob has %d bytes, expected %d: the store %w", len(data), want, errDamaged)
 	}
 	return binary.Read(bytes.NewReader(data), binary.LittleEndian, into)
 }

@@ -10,6 +10,31 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+// A trajectory that is damaged is told from one that cannot be read just now.
+func TestDamaged(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), File))
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	tr := &trajectory.Trajectory{ID: "a", TaskID: "k", Turns: []trajectory.Turn{{Completion: "said a"}}}
+	require.NoError(t, s.AddTurn(t.Context(), tr))
+	require.NoError(t, s.AddTrajectory(t.Context(), Train, trajectory.Task{ID: "k"}, tr))
+	for _, one := range []struct {
+		do, want string
+		damaged  bool
+	}{
+		{"ALTER TABLE updates RENAME TO away", "no such table: updates", false},
+		{"ALTER TABLE away RENAME TO updates; ALTER TABLE turns RENAME TO away", "trajectory a: row 1 of turns: SQL logic error: no such table: turns", false},
+		{"ALTER TABLE away RENAME TO turns; UPDATE tasks SET json = 'k'", "task k is damaged: invalid character", true},
+		{"UPDATE trajectories SET json = replace(json, 'k', 'x')", "trajectory a is damaged: its checksum is wrong", true},
+	} {
+		_, err := s.Reader.file.db.ExecContext(t.Context(), one.do)
+		require.NoError(t, err)
+		_, err = s.Reader.Record(t.Context(), "a")
+		require.ErrorContains(t, err, one.want)
+		require.Equal(t, one.damaged, Damaged(err), "%v", err)
+	}
+}
+
 // A whole store is read newest first; one that is damaged is told by its name, and those before it follow.
 func TestEachNewest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), File)

@@ -170,11 +170,14 @@ func (r *Reader) EachNewest(ctx context.Context, f func(phase string, t *traject
 		if err := rows.Scan(&phase, &row.id, &row.body, &row.turns, &row.crc); err != nil {
 			return fmt.Errorf("store: %s: %w", r.file.path, err)
 		}
-		t, damaged := r.trajectories.join(row, turn)
+		t, err := r.trajectories.join(row, turn)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err := f(phase, t, damaged); err != nil {
+		if err != nil && !Damaged(err) {
+			return fmt.Errorf("store: %s: %w", r.file.path, err)
+		}
+		if err := f(phase, t, err); err != nil {
 			return err
 		}
 	}

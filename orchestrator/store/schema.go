@@ -140,6 +140,18 @@ func damaged(err error) bool {
 	return errors.As(err, &e) && (e.Code()&0xff == sqlite3.SQLITE_CORRUPT || e.Code()&0xff == sqlite3.SQLITE_NOTADB)
 }
 
+// errDamaged says that a row is not what was written.
+var errDamaged = errors.New("is damaged")
+
+// Damaged tells whether an error says that what was written is changed or lost. Any other error is one of reading, which may succeed later.
+func Damaged(err error) bool { return errors.Is(err, errDamaged) || damaged(err) }
+
+// passing tells whether an error of reading a row says nothing about the row.
+func passing(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && !damaged(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
 // remedy is what to do about an error of the file, to stand behind it, and then; "": nobody knows.
 func remedy(err error, then string) string {
 	var e *sqlite.Error

@@ -36,7 +36,7 @@ func (s trajectories) record(rows *sql.Rows) (Record, error) {
 		return r, err
 	}
 	if r.Task, err = decodeTask(task); err != nil {
-		return r, fmt.Errorf("task %s: %w", r.Trajectory.TaskID, err)
+		return r, fmt.Errorf("task %s %w: %w", r.Trajectory.TaskID, errDamaged, err)
 	}
 	r.Updates, err = s.updates(r.Trajectory.ID)
 	return r, err
@@ -64,7 +64,7 @@ func (s trajectories) checked(row trajectoryRow) (*trajectory.Trajectory, error)
 	}
 	for k, sample := range t.Samples {
 		if err := sample.Check(); err != nil {
-			return nil, fmt.Errorf("trajectory %s is damaged: sample %d: %w", row.id, k, err)
+			return nil, fmt.Errorf("trajectory %s %w: sample %d: %w", row.id, errDamaged, k, err)
 		}
 	}
 	return t, nil
@@ -77,8 +77,11 @@ func (s trajectories) turn(n int64) *sql.Row { return s.file.db.QueryRow(selectT
 // join puts a trajectory together from its row and those of its turns, which turn reads. Its errors name it.
 func (s trajectories) join(row trajectoryRow, turn func(n int64) *sql.Row) (t *trajectory.Trajectory, err error) {
 	defer func() {
-		if err != nil {
-			t, err = nil, fmt.Errorf("trajectory %s is damaged: %w", row.id, err)
+		switch {
+		case passing(err):
+			t, err = nil, fmt.Errorf("trajectory %s: %w", row.id, err)
+		case err != nil:
+			t, err = nil, fmt.Errorf("trajectory %s %w: %w", row.id, errDamaged, err)
 		}
 	}()
 	if row.crc.Valid && row.crc.Int64 != checksum(row.body) {
@@ -178,7 +181,7 @@ func (s trajectories) task(ctx context.Context, phase, id string) (trajectory.Ta
 	}
 	task, err := decodeTask(body)
 	if err != nil {
-		return task, fmt.Errorf("task %s is damaged: %w", id, err)
+		return task, fmt.Errorf("task %s %w: %w", id, errDamaged, err)
 	}
 	return task, nil
 }
