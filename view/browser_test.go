@@ -3,6 +3,7 @@ package view
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -438,6 +439,26 @@ func TestThePageOfARunThatIsMadeAgain(t *testing.T) {
 	b.clean()
 }
 
+// endTrajectory stores the trajectory of a group of two.
+func endTrajectory(ctx context.Context, db *store.Store, step, index int) error {
+	s := &trajectory.Sample{}
+	s.AppendObservation([]int32{0})
+	if err := s.AppendResponse([]int32{1}, []float32{-1}, []int32{int32(step - 2)}); err != nil {
+		return err
+	}
+	tr := &trajectory.Trajectory{ID: store.ID(store.Train, step, 0, index), TaskID: "a", Step: step, Index: index, Samples: []*trajectory.Sample{s}}
+	return db.AddTrajectory(ctx, store.Train, trajectory.Task{ID: "a"}, tr)
+}
+
+// trainStep stores a step that trained the group.
+func trainStep(ctx context.Context, db *store.Store, step int) error {
+	return errors.Join(
+		db.Admit(ctx, store.Admission{Phase: store.Train, Step: step, Task: trajectory.Task{ID: "a"}, Size: 2, Version: int32(step - 2)}),
+		db.AddBatch(ctx, store.Batch{Step: step, Version: int32(step), Groups: []store.GroupRef{{Step: step}}}),
+		db.AddStep(ctx, step, map[string]float64{"reward/mean": 0.5}, nil),
+	)
+}
+
 // An open trajectory, and a list of them, follow the run: the group grows, and the update tells how stale it was.
 func TestThePageOfATrajectoryThatIsTrained(t *testing.T) {
 	b := chromium(t, 1280, 900)
@@ -445,18 +466,8 @@ func TestThePageOfATrajectoryThatIsTrained(t *testing.T) {
 	db, err := store.Open(filepath.Join(x.dir, "run", store.File))
 	require.NoError(t, err)
 	defer db.Close()
-	ended := func(step, index int) {
-		s := &trajectory.Sample{}
-		s.AppendObservation([]int32{0})
-		require.NoError(t, s.AppendResponse([]int32{1}, []float32{-1}, []int32{int32(step - 2)}))
-		tr := &trajectory.Trajectory{ID: store.ID(store.Train, step, 0, index), TaskID: "a", Step: step, Index: index, Samples: []*trajectory.Sample{s}}
-		require.NoError(t, db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: "a"}, tr))
-	}
-	trained := func(step int) {
-		require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: store.Train, Step: step, Task: trajectory.Task{ID: "a"}, Size: 2, Version: int32(step - 2)}))
-		require.NoError(t, db.AddBatch(t.Context(), store.Batch{Step: step, Version: int32(step), Groups: []store.GroupRef{{Step: step}}}))
-		require.NoError(t, db.AddStep(t.Context(), step, map[string]float64{"reward/mean": 0.5}, nil))
-	}
+	ended := func(step, index int) { require.NoError(t, endTrajectory(t.Context(), db, step, index)) }
+	trained := func(step int) { require.NoError(t, trainStep(t.Context(), db, step)) }
 	ended(12, 0)
 	stale := "[...document.querySelectorAll('.tiles div')].find(d => d.querySelector('dt').innerText == 'staleness')?.querySelector('dd').innerText"
 	b.open(x.url + "/#/trajectory?run=run&id=train-12-0-0")
@@ -472,6 +483,28 @@ func TestThePageOfATrajectoryThatIsTrained(t *testing.T) {
 	b.until(cell + " == '–' && document.querySelector('#state').innerText.startsWith('13 steps, 195 trajectories')")
 	trained(13)
 	b.until(cell + " == '2'")
+	b.clean()
+}
+
+// The token that somebody looks at stays the one, and what has the focus keeps it, while the run goes on.
+func TestThePageKeepsItsPlaceAmongTokens(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": small()})
+	db, err := store.Open(filepath.Join(x.dir, "run", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, endTrajectory(t.Context(), db, 12, 0))
+	b.open(x.url + "/#/trajectory?run=run&id=train-12-0-0&token=0")
+	at := "document.querySelector('#token b')?.innerText"
+	b.until(at + " == '1 of 2' && document.activeElement.id == 'tokens' && document.querySelector('#state').innerText.startsWith('12 steps, 193 trajectories')")
+	b.press(kb.ArrowRight)
+	b.until(at + " == '2 of 2'")
+	b.do(chromedp.Focus(chromedp.CSS("#show")))
+	require.NoError(t, endTrajectory(t.Context(), db, 12, 1))
+	require.NoError(t, db.AddStep(t.Context(), 12, map[string]float64{"reward/mean": 0.5}, nil))
+	b.until("document.querySelectorAll('.group a').length == 2")
+	require.Equal(t, "show 2 of 2", js[string](b, "document.activeElement.id + ' ' + "+at))
+	require.True(t, js[bool](b, "document.querySelector('#tokens [data-i=\"1\"]').classList.contains('on')"))
 	b.clean()
 }
 

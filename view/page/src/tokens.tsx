@@ -81,7 +81,7 @@ export function Tokens({ s, name }: { s: Sample; name: string }) {
     el?.classList.add("on");
     el?.scrollIntoView({ block: "nearest" });
   };
-  useEffect(() => { if (want >= 0 && want < s.ids.length) { go(want); box.current?.focus({ preventScroll: true }); } }, [s, want]);
+  useEffect(() => { if (want >= 0 && want < s.ids.length) { go(want); box.current?.focus({ preventScroll: true }); } }, [name, q.get("sample"), want]); // s is another object whenever the trajectory is asked for again
   const keys = (e: KeyboardEvent) => {
     const n = s.ids.length, sampled = (d: number) => { let i = at + d; while (i >= 0 && i < n && !s.mask[i]) i += d; return i >= 0 && i < n ? i : at; };
     const to: Record<string, () => number> = { ArrowRight: () => Math.min(n - 1, at + 1), ArrowLeft: () => Math.max(0, at - 1), ArrowDown: () => sampled(1), ArrowUp: () => sampled(-1), Home: () => 0, End: () => n - 1 };
