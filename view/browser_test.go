@@ -7,16 +7,20 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
@@ -505,6 +509,91 @@ func TestThePageKeepsItsPlaceAmongTokens(t *testing.T) {
 	b.until("document.querySelectorAll('.group a').length == 2")
 	require.Equal(t, "show 2 of 2", js[string](b, "document.activeElement.id + ' ' + "+at))
 	require.True(t, js[bool](b, "document.querySelector('#tokens [data-i=\"1\"]').classList.contains('on')"))
+	b.clean()
+}
+
+// A trajectory is asked for again until the step is stored that trained it, and those beside it once; it stays where asking again fails.
+func TestThePageAsksForATrajectoryWhileItGrows(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": small()})
+	var asked atomic.Int64
+	var fails atomic.Bool
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/trajectory" {
+			asked.Add(1)
+			if fails.Load() {
+				fail(w, http.StatusInternalServerError, "no room")
+				return
+			}
+		}
+		x.ServeHTTP(w, r)
+	}))
+	defer h.Close()
+	defer x.Close()
+	db, err := store.Open(filepath.Join(x.dir, "run", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	step := 12
+	next := func() {
+		require.NoError(t, endTrajectory(t.Context(), db, step, 0))
+		require.NoError(t, trainStep(t.Context(), db, step))
+		step++
+		b.until(fmt.Sprintf("document.querySelector('#state')?.innerText.startsWith('%d steps, %d trajectories')", step, 180+step))
+		time.Sleep(200 * time.Millisecond) // what the page asks for now is asked
+	}
+	b.open(h.URL + "/#/trajectory?run=run&id=train-3-0-0")
+	b.until("document.querySelector('#title') && document.querySelector('#state')?.innerText.startsWith('12 steps, 192 trajectories')")
+	time.Sleep(200 * time.Millisecond)
+	first := asked.Load()
+	next()
+	require.Equal(t, first, asked.Load(), "it is trained")
+	b.do(chromedp.Click(chromedp.CSS("#beside")))
+	b.until("document.querySelectorAll('.beside article .talk').length == 4")
+	next()
+	require.Equal(t, first+4, asked.Load(), "those beside it do not change")
+
+	require.NoError(t, endTrajectory(t.Context(), db, 20, 0))
+	b.open(h.URL + "/#/trajectory?run=run&id=train-20-0-0")
+	b.until("document.querySelector('#title')?.innerText == 'train-20-0-0' && document.querySelectorAll('.group a').length == 1")
+	time.Sleep(200 * time.Millisecond)
+	fails.Store(true)
+	before := asked.Load()
+	require.NoError(t, db.AddStep(t.Context(), step, map[string]float64{"reward/mean": 0.5}, nil))
+	require.Eventually(t, func() bool { return asked.Load() > before }, 20*time.Second, 50*time.Millisecond)
+	time.Sleep(200 * time.Millisecond)
+	require.True(t, js[bool](b, "document.querySelector('#title')?.innerText == 'train-20-0-0'"))
+	fails.Store(false)
+	require.NoError(t, endTrajectory(t.Context(), db, 20, 1))
+	b.until("document.querySelectorAll('.group a').length == 2")
+	b.clean()
+}
+
+// An answer that takes longer than the run takes for a step arrives.
+func TestThePageWaitsForWhatTakesLong(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": small()})
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if slices.Contains([]string{"/api/trajectory", "/api/tools", "/api/trajectories"}, r.URL.Path) {
+			time.Sleep(4 * time.Second)
+		}
+		x.ServeHTTP(w, r)
+	}))
+	defer h.Close()
+	defer x.Close()
+	db, err := store.Open(filepath.Join(x.dir, "run", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, endTrajectory(t.Context(), db, 20, 0))
+	step := 12
+	for view, shown := range map[string]string{"trajectory?run=run&id=train-20-0-0": "#title", "causes?run=run": "#tools tbody tr", "trajectories?run=run": "tr[data-row]"} {
+		b.open(h.URL + "/#/" + view)
+		for late := time.Now().Add(8 * time.Second); time.Now().Before(late); { // a step is told of each two seconds
+			require.NoError(t, db.AddStep(t.Context(), step, map[string]float64{"reward/mean": 0.5}, nil))
+			step++
+			b.until(fmt.Sprintf("document.querySelector('#state')?.innerText.startsWith('%d steps')", step))
+		}
+		assert.True(t, js[bool](b, "!!document.querySelector("+quote(shown)+")"), view)
+	}
 	b.clean()
 }
 

@@ -48,10 +48,15 @@ function encode(q: Query): string {
   return p.toString();
 }
 
+// Refused is an answer that is an error.
+export class Refused extends Error {
+  constructor(message: string, readonly status: number) { super(message); }
+}
+
 export async function get<T>(path: string, q: Query = {}, signal?: AbortSignal): Promise<T> {
   const reply = await fetch(`api/${path}?${encode(q)}`, { signal });
   const body = await reply.json();
-  if (!reply.ok) throw new Error(body.error ?? `status ${reply.status}`);
+  if (!reply.ok) throw new Refused(body.error ?? `status ${reply.status}`, reply.status);
   return body as T;
 }
 

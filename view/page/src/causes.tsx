@@ -1,6 +1,7 @@
 // Causes: what moved the reward of a step, what else changed, which tools fail and why, which tasks got worse, which tokens engine and trainer disagree about.
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { get, href, news, type Query, route, set, states } from "./api";
+import { useAsked } from "./asked";
 import { clean, count, number, phase, seconds, words } from "./text";
 import { chosen, ownStep as step } from "./shell";
 
@@ -18,12 +19,9 @@ type Difference = { trajectory: string; sample: number; at: number; id: number; 
 // useAnswer asks anew as the run goes on. What another run or another step answered is never shown in its place.
 function useAnswer<T>(path: string, q: Query): [T | undefined, string] {
   const run = chosen.value[0], now = states.value[run ?? ""], key = JSON.stringify([run, path, q]), [got, setGot] = useState<{ key: string; v?: T; error: string }>();
-  useEffect(() => {
-    if (!run) return;
-    const stop = new AbortController();
-    get<T>(path, { run, ...q }, stop.signal).then((v) => setGot({ key, v, error: "" })).catch((e) => { if (e.name !== "AbortError") setGot({ key, error: e.message }); });
-    return () => stop.abort();
-  }, [key, news(run ?? ""), now?.loaded]);
+  useAsked(key, `${news(run ?? "")}/${now?.loaded}`, async (stop) => {
+    if (run) await get<T>(path, { run, ...q }, stop).then((v) => setGot({ key, v, error: "" })).catch((e) => { if (e.name !== "AbortError") setGot({ key, error: e.message }); });
+  });
   return got?.key === key ? [got.v, got.error] : [undefined, ""];
 }
 

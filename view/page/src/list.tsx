@@ -1,6 +1,7 @@
 // The list of trajectories: filters, orders, and as many rows as fit on the screen.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Entry, get, go, href, type List, listed, news, place, type Query, route, set, states } from "./api";
+import { useAsked } from "./asked";
 import { clean, count as counted, number, phase, sampledFor, seconds, words } from "./text";
 import { chosen, ownStep } from "./shell";
 
@@ -66,13 +67,12 @@ export function Trajectories() {
   const box = useRef<HTMLDivElement>(null), more = useRef(false), focus = useRef(-1), held = useRef<Element | null>(null), asked = useRef("");
   const state = run ? states.value[run] : undefined;
   const count = state ? `${state.loaded ? state.trajectories : Math.floor(state.trajectories / 5000)}/${news(run!)}` : ""; // a step trains trajectories that are there
-  useEffect(() => {
+  useAsked(key, `${count}/${top > 0}`, async (stop) => {
     if (!run) return;
     if (wrong || asked.current !== key) { setList(undefined); setRows([]); setError(wrong); } // what another filter found is not shown under this one
     if (wrong) { asked.current = ""; return; }
     if (asked.current === key && top > 0) return; // who reads further down keeps the rows; the total tells of new ones
-    const stop = new AbortController();
-    get<List>("trajectories", { run, ...q }, stop.signal).then((l) => {
+    await get<List>("trajectories", { run, ...q }, stop).then((l) => {
       if (asked.current !== key && box.current) { const back = place.key === key ? place.top : 0; requestAnimationFrame(() => { if (box.current) box.current.scrollTop = back; }); }
       if (route.value.page === "trajectories") listed.value = Object.fromEntries([...route.value.q.keys()].filter((k) => !["run", "with", "step"].includes(k)).map((k) => [k, route.value.q.get(k) ?? undefined]));
       asked.current = key;
@@ -80,8 +80,7 @@ export function Trajectories() {
       setRows(l.rows);
       setError("");
     }).catch((e) => { if (e.name !== "AbortError") setError(e.message); });
-    return () => stop.abort();
-  }, [key, count, top > 0]);
+  });
   useEffect(() => {
     const size = new ResizeObserver(() => box.current && setRoom(box.current.clientHeight));
     if (box.current) size.observe(box.current);

@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Bands, type Curve, type Curves, type Explained, get, go, news, route, runs, set, states } from "./api";
+import { useAsked } from "./asked";
 import { Chart, colour, dashed, type Line } from "./chart";
 import { clean, number } from "./text";
 import { chosen, step, theme } from "./shell";
@@ -49,13 +50,10 @@ export function useCurves(keys: string[]): Record<string, Curves> {
 // useBands loads the chosen runs put together, of all their steps: thinned curves of several runs have other steps.
 function useBands(keys: string[], wanted: boolean): Bands | undefined {
   const [got, setGot] = useState<Bands>(), names = chosen.value, some = keys.filter((k) => !k.startsWith("eval/")).sort();
-  const key = JSON.stringify([wanted && names.length > 1, names, some, names.map(news)]);
-  useEffect(() => {
+  useAsked(JSON.stringify([wanted && names.length > 1, names, some]), names.map(news).join(), async (stop) => {
     if (!wanted || names.length < 2) return setGot(undefined);
-    const stop = new AbortController();
-    get<Bands>("bands", { run: names, key: some, points }, stop.signal).then(setGot).catch(() => {}); // the header says what cannot be read
-    return () => stop.abort();
-  }, [key]);
+    await get<Bands>("bands", { run: names, key: some, points }, stop).then(setGot).catch(() => {}); // the header says what cannot be read
+  });
   return got;
 }
 

@@ -1,26 +1,38 @@
 // One trajectory: what it was paid, the conversation, the tokens, its group.
-import { useEffect, useRef, useState } from "preact/hooks";
-import { type Call, get, href, listed, type Message, news, type Part, route, set, states, type Trajectory, type Turn } from "./api";
+import { useRef, useState } from "preact/hooks";
+import { type Call, get, href, listed, type Message, news, type Part, Refused, route, set, states, type Trajectory, type Turn } from "./api";
 import { clean, count, number, phase, sampledFor, seconds, words } from "./text";
 import { chosen } from "./shell";
+import { useAsked } from "./asked";
 import { Graph, Tree } from "./branches";
 import { Tokens } from "./tokens";
 
-function useTrajectory(id: string): [Trajectory | undefined, string] {
-  const run = chosen.value[0], state = states.value[run ?? ""], key = JSON.stringify([run, id]), [got, setGot] = useState<{ key: string; t?: Trajectory; error: string }>();
-  const others = useRef(0), trained = got?.key === key && (got.t?.entry.trained ?? -1) >= 0;
-  if (state?.loaded && !trained) others.current = state.trajectories; // its group is known when all trajectories are read, and grows until it is trained
-  useEffect(() => {
+// Got is a trajectory that was asked for. What is settled can no longer change, unless the run makes its steps again.
+type Got = { key: string; t?: Trajectory; error: string; settled: boolean };
+
+// useTrajectory loads a trajectory. One that is followed is asked for again as the run goes on, while its group may grow, until the step is stored that
+// trained it. Those of evaluations are not trained.
+function useTrajectory(id: string, followed = false): [Trajectory | undefined, string] {
+  const run = chosen.value[0], state = states.value[run ?? ""], key = JSON.stringify([run, id]), [all, setGot] = useState<Got>(), seen = useRef("");
+  const got = all?.key === key ? all : undefined;
+  if (!got?.settled) seen.current = `${news(run ?? "")}/${state?.loaded && state.trajectories}`; // its group is known when all trajectories are read
+  useAsked(key, `${state?.edition}/${seen.current}`, async (stop) => {
     if (!run || !id) return;
-    const stop = new AbortController();
-    get<Trajectory>("trajectory", { run, id }, stop.signal).then((t) => setGot({ key, t, error: "" })).catch((e) => { if (e.name !== "AbortError") setGot({ key, error: e.message }); });
-    return () => stop.abort();
-  }, [key, news(run ?? ""), state?.loaded, others.current]);
-  return got?.key === key ? [got.t, got.error] : [undefined, ""];
+    try {
+      const t = await get<Trajectory>("trajectory", { run, id }, stop);
+      const settled = !followed || !!state?.loaded && (t.entry.phase !== "train" || t.entry.trained >= 0 && state.steps > t.entry.trained);
+      setGot({ key, t, error: "", settled });
+    } catch (e) {
+      if (stop.aborted) return;
+      const gone = e instanceof Refused && e.status === 404; // any other failure keeps what is shown
+      setGot(got?.t && !gone ? { ...got, settled: false } : { key, error: (e as Error).message, settled: false });
+    }
+  });
+  return [got?.t, got?.error ?? ""];
 }
 
 export function One() {
-  const q = route.value.q, id = q.get("id") ?? "", [t, error] = useTrajectory(id), show = q.get("show") ?? "both", k = Number(q.get("sample") ?? 0);
+  const q = route.value.q, id = q.get("id") ?? "", [t, error] = useTrajectory(id, true), show = q.get("show") ?? "both", k = Number(q.get("sample") ?? 0);
   if (error) return <p class="note" role="alert">{error} <a href={href("trajectories")}>All trajectories of this run</a></p>;
   if (!t || t.entry.id !== id) return <p class="note" role="status">reading</p>;
   const e = t.entry, s = t.samples[k] ?? t.samples[0], beside = q.get("beside") === "1", against = q.get("against") ?? "";
