@@ -131,6 +131,12 @@ func TestOtherWeightsGoOnWhereTheLogEnds(t *testing.T) {
 				dealt = dealt[n:]
 			}
 		}
+		again := begin(3, 1) // a replay, which has the newest job
+		again.recorded = db
+		require.NoError(t, again.deal(t.Context(), &store.Recovery{}))
+		for at, id := range positions {
+			require.Equal(t, id, again.dealer.Task(0, at).ID, at)
+		}
 	})
 }
 

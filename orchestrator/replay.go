@@ -63,7 +63,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 	if err != nil {
 		return err
 	}
-	t := &run{session: session.New(j), options: Options{Out: io.Discard}, activity: &activity{}, folder: runfolder.New(j.Output, false), algorithm: algorithm, ranks: group, replayed: dir}
+	t := &run{session: session.New(j), options: Options{Out: io.Discard}, activity: &activity{}, folder: runfolder.New(j.Output, false), algorithm: algorithm, ranks: group, replayed: dir, recorded: from}
 	defer func() {
 		t.release(err)
 		err = errors.Join(err, t.close(err))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"time"
 
@@ -42,7 +43,8 @@ type run struct {
 	board     *resourceBoard // nil before the folder is open
 	now       *nowBoard      // nil before the folder is open
 	activity  *activity
-	replayed  string // the folder of the run that this one does again, without its evaluations; "": it is a run of its own
+	replayed  string        // the folder of the run that this one does again, without its evaluations; "": it is a run of its own
+	recorded  *store.Reader // of that run; nil: none
 }
 
 // jobData is what a job's data files hold.
@@ -296,13 +298,21 @@ func (r *run) recover(ctx context.Context) error {
 // weightsFact is the weights of the run's sources, each from the position on from which they hold. A store without it has those of the job.
 const weightsFact = "weights of sources"
 
-// deal has the dealer go on where the log ends: each source with what the weights of before left of its epoch, a curriculum with what it knew.
+// deal has the dealer go on where the log ends: each source with what the weights of before left of its epoch, a curriculum with what it knew. A replay
+// deals by the weights of the run that it does again, from their positions on.
 func (r *run) deal(ctx context.Context, log *store.Recovery) error {
 	if r.dealer == nil {
 		return nil
 	}
-	db := r.folder.DB
-	fact, err := db.Reader.Fact(weightsFact)
+	db, dealt := r.folder.DB, 0
+	from := db.Reader
+	if len(log.Dealt) > 0 {
+		dealt = log.Dealt[0]
+	}
+	if r.recorded != nil {
+		from, dealt = r.recorded, math.MaxInt
+	}
+	fact, err := from.Fact(weightsFact)
 	if err != nil {
 		return err
 	}
@@ -311,10 +321,6 @@ func (r *run) deal(ctx context.Context, log *store.Recovery) error {
 		if err := json.Unmarshal([]byte(fact), &was); err != nil {
 			return fmt.Errorf("orchestrator: %s: the fact %s is damaged: %w", store.File, weightsFact, err)
 		}
-	}
-	dealt := 0
-	if len(log.Dealt) > 0 {
-		dealt = log.Dealt[0]
 	}
 	if now := r.dealer.Reweigh(was, dealt); now != nil {
 		text, err := json.Marshal(now)
