@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/rewards/mathequal"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -50,7 +51,7 @@ var (
 		return Score{Value: 0.2*truth(usedTools(t)) + 0.8*bestOverlap(r, golds).f1}
 	})
 	_ = declareAgentFly("math_equal_reward", "answer", "math_equal of the last \\boxed{…}, or of all", func(r string, golds []string, _ *trajectory.Trajectory) Score {
-		return Score{Value: truth(sameMath(givenMath(r), golds, 0))}
+		return Score{Value: truth(sameMath(mathequal.Answers(r), golds, 0))}
 	})
 	_ = declareAgentFly("math_equal_reward_tool", "answer", "1 right, 0.1 wrong, where a tool was used; else 0", func(r string, golds []string, t *trajectory.Trajectory) Score {
 		return mathScore(r, golds, usedTools(t))
@@ -125,7 +126,7 @@ func emScore(response string, golds []string, t *trajectory.Trajectory, needsFor
 }
 
 func mathScore(response string, golds []string, counts bool) Score {
-	right := counts && sameMath(givenMath(response), golds, 0)
+	right := counts && sameMath(mathequal.Answers(response), golds, 0)
 	value := 0.0
 	switch {
 	case right:

@@ -3,7 +3,6 @@ package rewards
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/rewards/mathequal"
@@ -34,7 +33,7 @@ func newMathEqual(_ *Builder, params map[string]any) (Reward, error) {
 			return Score{}, err
 		}
 		text, given := in.Trajectory.FinalAnswer()
-		answers := givenMath(text)
+		answers := mathequal.Answers(text)
 		if p.Boxed {
 			boxed, _ := mathequal.Boxed(text)
 			answers = []string{boxed}
@@ -44,16 +43,6 @@ func newMathEqual(_ *Builder, params map[string]any) (Reward, error) {
 		}
 		return Score{truth(sameMath(answers, golds, p.Tolerance)), map[string]float64{"extracted": 1}}, nil
 	})), nil
-}
-
-// givenMath is the answer that a text gives, and where the text is one line without \boxed all of it too: 3 hours 20 minutes is no
-// mathematics, and a task's right answer.
-func givenMath(text string) []string {
-	answers := []string{mathequal.Extract(text)}
-	if _, boxed := mathequal.Boxed(text); !boxed && !strings.Contains(strings.TrimSpace(text), "\n") {
-		answers = append(answers, text)
-	}
-	return answers
 }
 
 // sameMath tells whether one of the answers is one of the right ones.

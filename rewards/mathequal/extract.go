@@ -41,21 +41,49 @@ var emphasis = func() *regexp.Regexp {
 	return regexp.MustCompile(`(?s)(^|[\s(":'])(?:\*\*\*` + inner + `\*\*\*\B|\*\*` + inner + `\*\*\B|\*` + inner + `\*\B|__` + inner + `__\b|_` + inner + `_\b)`)
 }()
 
+// Answers are what a text may give as its answer; the first is Extract's. An answer in a sentence counts also without the letter of a
+// choice, (B) 5, and without a ! at the end of its line. One line without \boxed counts also as it is: 3 hours 20 minutes is no
+// mathematics, and a task's right answer.
+func Answers(text string) []string {
+	answer, inSentence := extract(text)
+	answers := []string{answer}
+	if inSentence {
+		_, rest, _ := strings.Cut(text, answer)
+		rest = strings.TrimLeft(rest, " *$")
+		if e := exclamation.FindStringSubmatch(answer); e != nil && (rest == "" || rest[0] == '\n') {
+			answers = append(answers, e[1])
+		}
+		if c := choice.FindStringSubmatch(answer); c != nil && strings.ContainsAny(c[1], "0123456789") && mathematics(c[1]) {
+			answers = append(answers, c[1])
+		}
+	}
+	if _, boxed := Boxed(text); !boxed && !strings.Contains(strings.TrimSpace(text), "\n") {
+		answers = append(answers, text)
+	}
+	return answers
+}
+
 // Extract is the answer that a text gives: the last \boxed{…}; else what follows the last "answer is", without a reason for it; else all
 // of it when it is one line that reads as mathematics, without the words of a short sentence; else the last formula, or a number after
 // it; else all of it.
 func Extract(text string) string {
+	answer, _ := extract(text)
+	return answer
+}
+
+// extract is Extract, and tells whether words of a sentence lead to the answer.
+func extract(text string) (answer string, inSentence bool) {
 	text = strings.TrimSpace(text)
 	if inner, ok := Boxed(text); ok {
-		return inner
+		return inner, false
 	}
 	if at := phrase.FindAllStringIndex(text, -1); len(at) > 0 {
 		last := at[len(at)-1]
 		line := max(1+strings.LastIndexByte(text[:last[0]], '\n'), last[0]-maxLength)
 		if bold := emphasized(text[line:], last[1]-line); bold != "" {
-			return bold
+			return bold, true
 		}
-		return withoutReason(sentence(text[last[1]:]))
+		return withoutReason(sentence(text[last[1]:])), true
 	}
 	if len(text) <= maxLength && !strings.Contains(text, "\n") && readable(text) {
 		return statement(text)
@@ -73,13 +101,13 @@ func Extract(text string) string {
 	}
 	if all := lastNumber.FindAllStringIndex(text, -1); len(all) > 0 {
 		if last := all[len(all)-1]; last[0] >= formulaEnd {
-			return text[last[0]:last[1]]
+			return text[last[0]:last[1]], false
 		}
 	}
 	if formulaEnd >= 0 {
-		return formula
+		return formula, false
 	}
-	return text
+	return text, false
 }
 
 // emphasized is the answer that begins at a place within bold or slanted text. It ends with that, or with the sentence where the
@@ -98,7 +126,7 @@ func emphasized(text string, start int) string {
 			if !another && !mathematics(whole) {
 				whole = sentence(inner)
 			}
-			return unexclaimed(strings.TrimRight(whole, " ."))
+			return strings.TrimRight(whole, " .")
 		}
 	}
 	return ""
@@ -125,18 +153,16 @@ func sentence(text string) string {
 var (
 	choice  = regexp.MustCompile(`^\([A-Z]\)\s+(-?[\w\\$(].*)$`) // with its value: (B) 5
 	because = regexp.MustCompile(`(?i),?\s+(?:since|because)\b`)
-	remark  = regexp.MustCompile(`(?i)` + because.String() + `|,\s+(?:as|so|which|where)\b|\s+(?:[-–—]\s+[a-z]{2}|\()`)
-	kept    = regexp.MustCompile(`(?i)^\s*\((?:base|mod)\b`) // 31 (base 8) is not 31
+	// remark is where a reason or remark begins, by its first words: anything else behind a dash or bracket may belong to the answer.
+	remark = regexp.MustCompile(`(?i)` + because.String() + `|,\s+(?:as|so|where|which (?:is|are|means))\b` +
+		`|\s+(?:[-–—]\s+|(\())(?:since\b|because\b|see\b|that is\b|which (?:is|are|means)\b|i\.e\.)`)
+	another = regexp.MustCompile(`(?i)\b(?:or|but|otherwise|wrong)\b`) // what may lead to another answer
 )
 
-// withoutReason is a sentence up to a reason or remark behind mathematics: 5 of 5, since 2+3 = 5, and of 5 (five). Of words it is what
-// stands before because and since.
+// withoutReason is a sentence up to a reason or remark behind mathematics: 5 of 5, since 2+3 = 5, and of 5 (see above). A bracket must end
+// with the sentence, and a reason that may give another answer stays. Of words it is what stands before because and since.
 func withoutReason(sentence string) string {
-	sentence = unexclaimed(sentence)
 	s := strings.TrimRight(sentence, " \t?")
-	if c := choice.FindStringSubmatch(s); c != nil && strings.ContainsAny(c[1], "0123456789") && mathematics(c[1]) {
-		return c[1]
-	}
 	if len(s) > maxLength || mathematics(s) {
 		return s
 	}
@@ -148,8 +174,12 @@ func withoutReason(sentence string) string {
 			i += length - 1
 		}
 	}
-	for _, at := range slices.Backward(remark.FindAllIndex(outside, maxItems)) { // 5 - x (see above) is no 5
-		if part := s[:at[0]]; mathematics(part) && !kept.MatchString(s[at[0]:]) {
+	for _, at := range slices.Backward(remark.FindAllSubmatchIndex(outside, maxItems)) { // the longest part
+		inBracket := at[2] >= 0
+		if another.Match(outside[at[0]:]) || inBracket && !strings.HasSuffix(strings.TrimRight(s, ".!"), ")") {
+			continue
+		}
+		if part := s[:at[0]]; mathematics(part) && !changes.MatchString(part) {
 			return part
 		}
 	}
@@ -159,17 +189,9 @@ func withoutReason(sentence string) string {
 	return sentence
 }
 
-// exclamation is a value without operations, or the end of a formula or of bold text, with the sign at the end of its sentence.
-var exclamation = regexp.MustCompile(`(?s)^([-−]?[^-−+*/^=<>!\\]*(?:\d%?|[A-Za-z]{2})|.*(?:\$|\\\)|\*))!+$`)
-
-// unexclaimed is a sentence without the ! at its end: The answer is 5! means 5. Behind a variable and after operations it is a factorial:
-// n! and 3 + 4!.
-func unexclaimed(sentence string) string {
-	if e := exclamation.FindStringSubmatch(sentence); e != nil {
-		return e[1]
-	}
-	return sentence
-}
+// exclamation is a number, a value in words, or the end of a formula or of bold text, with a ! that may end its sentence and may be a
+// factorial. Behind a variable and after operations it is a factorial: n! and 3 + 4!.
+var exclamation = regexp.MustCompile(`(?s)^([-−]?\$?\d[\d,.:]*%?|[-−]?[^-−+*/^=<>!\\×·÷⋅∙√]*[A-Za-z]{2}|.*(?:\$|\\\)|\*))!+$`)
 
 var formulaMarks = [...][2]string{{"$$", "$$"}, {`\[`, `\]`}, {`\(`, `\)`}, {"$", "$"}}
 
@@ -213,31 +235,47 @@ func readable(text string) bool {
 	return len(strings.Fields(s)) <= 3 && !strings.ContainsAny(s, "0123456789")
 }
 
-// statement is what a line that reads as mathematics states: all of it, or where words of a sentence stand in it the last part of it
-// that reads as mathematics without them. What is said not to be is all of it too.
-func statement(text string) string {
+// statement is what a line that reads as mathematics states, and whether that is a part of a short sentence: the part with numbers, if
+// there is only one, and a word such as is, has or so, or an =, leads to it (Sam has 5 toys). Of "..., so 5" only what follows the so
+// is looked at. Every other line states all that stands in it, and so does one with words that may change a number (not 5, up to 5).
+func statement(text string) (answer string, inSentence bool) {
 	s := clean(text)
 	l, err := newLexer(s, mode{units: true})
-	start := 0
+	start, led, parts := 0, false, 0
 	if first, rest, found := strings.Cut(s, ","); found && connectives[strings.ToLower(first)] {
-		start = len(s) - len(rest)
+		start, led = len(s)-len(rest), true
 	}
-	if err != nil || len(l.prose) == 0 && start == 0 {
-		return text
+	if err != nil || changes.MatchString(s) {
+		return text, false
 	}
-	answer := text
 	for _, span := range append(l.prose, [2]int{len(s), len(s)}) {
+		part := strings.Trim(s[min(start, span[0]):span[0]], " ,=:")
+		if strings.ContainsAny(part, "0123456789") {
+			parts++
+			answer, inSentence = part, led && mathematics(part) && !openList.MatchString(part)
+		}
 		word := strings.ToLower(s[span[0]:span[1]])
-		if word == "no" || word == "not" {
-			return text
+		if word == "so" {
+			parts = 0
 		}
-		if part := strings.Trim(s[min(start, span[0]):span[0]], " ,=:"); strings.ContainsAny(part, "0123456789") && mathematics(part) {
-			answer = unexclaimed(part)
-		}
+		led = led || leading[word] || strings.HasPrefix(strings.TrimLeft(s[span[1]:], " "), "=")
 		start = span[1]
 	}
-	return answer
+	if parts != 1 || !inSentence {
+		return text, false
+	}
+	return answer, true
 }
+
+// leading are the words of two and three letters that lead to an answer.
+var leading = set("so", "is", "are", "was", "has", "had", "get", "got", "let", "now", "yes")
+
+var (
+	// changes are words beside a number that may make it another.
+	changes = regexp.MustCompile(`(?i)\b(?:no|not|non|nor|up|but|if|off|too|few|less|more|mil|half|twice|dozen|hundred|squared|cubed)s?\b`)
+	// openList is a part of which words took an item: of "5 or so" the part is "5 or".
+	openList = regexp.MustCompile(`(?i)^(?:or|and)\b|\b(?:or|and)$`)
+)
 
 // connectives are words of four letters and more that begin a sentence before a comma and say nothing.
 var connectives = set("thus", "then", "hence", "therefore", "finally")

@@ -149,7 +149,7 @@ func (l *lexer) letters() {
 }
 
 // isProse tells whether the run of letters that ends here is a word of a sentence, of two or three letters, and stands alone: the is,
-// of and Bob are such, and mx, PQ and Prt are products.
+// of and Bob are such, and mx, PQ and Prt are products, as is all that stands beside an operation or behind an =: v = at + 5.
 func (l *lexer) isProse(start int) bool {
 	run := l.in[start:l.pos]
 	lower := strings.ToLower(run)
@@ -158,11 +158,23 @@ func (l *lexer) isProse(start int) bool {
 	switch {
 	case !before || !after || strings.ToUpper(run) == run || product(lower) && lower == run || lower == "mod":
 		return false
-	case len(run) == 2: // Ax + By has products
-		return shortWords[lower] && lower != "am" && lower != "pm" && (lower == run || start == 0)
+	case l.behind("+-*/^=") || operation.MatchString(l.in[l.pos:]):
+		return false
+	case len(run) == 2: // Ax + By has products, and as = 3 is one
+		equation := strings.HasPrefix(strings.TrimLeft(l.in[l.pos:], " \t"), "=")
+		return shortWords[lower] && !equation && lower != "am" && lower != "pm" && (lower == run || start == 0)
 	}
 	return strings.ContainsAny(lower, "aeiouy")
 }
+
+// behind tells whether one of some signs stands before what is read next.
+func (l *lexer) behind(signs string) bool {
+	n := len(l.out)
+	return n > 0 && l.out[n-1].kind == tokOp && strings.Contains(signs, l.out[n-1].text)
+}
+
+// operation is what follows a factor; a sign right before a number is none: it is -25.
+var operation = regexp.MustCompile(`^\s*(?:[*/^]|\\(?:times|cdot|div)\b|[-+](?:\D|$))|^[-+]`)
 
 // word adds a run as one token if it is one.
 func (l *lexer) word(run string) bool {
