@@ -1,6 +1,7 @@
 package mathequal
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"maps"
@@ -111,12 +112,12 @@ func meanings(n *node) []*node {
 	return []*node{n}
 }
 
-// sameNamed compares where b, at least, has a name: x = 5 is 5, and is not y = 5.
+// sameNamed compares where b, at least, has a name: x = 5 is 5 and value = 5, and is not y = 5.
 func (c *comparer) sameNamed(a, b *node) bool {
 	if a.kind != kindNamed {
 		return c.same(a, b.args[0])
 	}
-	if a.name == b.name {
+	if a.name == b.name || a.inWords != b.inWords {
 		return c.same(a.args[0], b.args[0])
 	}
 	if isCollection(a.args[0]) || isCollection(b.args[0]) || constant(a.args[0]) || constant(b.args[0]) {
@@ -146,7 +147,7 @@ func difference(n *node) (op string, f *node) {
 			return "", nil
 		}
 	case n.kind == kindNamed && !isCollection(n.args[0]):
-		op, left, right = "=", &node{kind: kindSymbol, name: n.name}, n.args[0]
+		op, left, right = "=", cmp.Or(n.of, &node{kind: kindSymbol, name: n.name}), n.args[0]
 	default:
 		return "", nil
 	}

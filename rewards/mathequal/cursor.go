@@ -196,16 +196,28 @@ func (c *cursor) words() *node {
 	return &node{kind: kindText, name: words(strings.Join(all, " "))}
 }
 
-// definition reads f(x) = and returns f; of f(2) = it returns f(2).
+// definition reads f(x) = and returns f.
 func (c *cursor) definition() string {
 	t := c.toks[c.pos:]
-	if len(t) > 5 && t[0].kind == tokSymbol && strings.Contains("fgh", t[0].text) && t[1].text == "(" && t[2].kind == tokNumber && t[3].text == ")" && t[4].kind == tokOp && t[4].text == "=" {
-		c.pos += 5
-		return t[0].text + "(" + t[2].value.RatString() + ")"
-	}
 	if len(t) < 6 || t[0].kind != tokSymbol || t[1].text != "(" || t[2].kind != tokSymbol || t[3].text != ")" || t[4].kind != tokOp || t[4].text != "=" {
 		return ""
 	}
 	c.pos += 5
 	return t[0].text
+}
+
+// valueOf is f(2) where f(2) = follows, of a name that functions have. Empty: it does not.
+func (c *cursor) valueOf() string {
+	t := c.toks[c.pos:]
+	if len(t) < 3 || t[0].kind != tokSymbol || !strings.Contains("fghpqPQ", t[0].text) || t[1].text != "(" {
+		return ""
+	}
+	sign, rest := "", t[2:]
+	if rest[0].kind == tokOp && rest[0].text == "-" {
+		sign, rest = "-", rest[1:]
+	}
+	if len(rest) < 3 || rest[0].kind != tokNumber || rest[1].text != ")" || rest[2].kind != tokOp || rest[2].text != "=" {
+		return ""
+	}
+	return t[0].text + "(" + sign + rest[0].value.RatString() + ")"
 }

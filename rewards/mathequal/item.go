@@ -14,9 +14,13 @@ func (p parser) item() (*node, error) {
 		return &node{kind: kindNamed, name: name, args: []*node{n}}, err
 	}
 	if first == nil {
+		value := p.tokens.valueOf()
 		var err error
 		if first, err = p.side(); err != nil {
 			return nil, err
+		}
+		if value != "" {
+			first = &node{kind: kindSymbol, name: value, of: first}
 		}
 	}
 	sides, ops := []*node{first}, []string{}

@@ -195,7 +195,7 @@ func (l *lexer) word(run string) bool {
 		l.add(tokWord, run)
 	case l.perUnit(lower), (run == "C" || run == "F") && l.afterDegree():
 		l.add(tokWord, run)
-	case l.inText || len(run) > 3 || len(run) > 1 && units[lower].factor != nil && l.afterValue():
+	case l.inText || len(run) > 3 || len(run) > 1 && (lower == "sq" || units[lower].factor != nil) && l.afterValue():
 		l.add(tokWord, run)
 	case !l.latex && l.space && l.afterValue() && mayBeUnit(run):
 		l.differs = true
@@ -292,7 +292,13 @@ func (l *lexer) command() error {
 			return errLex
 		}
 		l.pos += len(points[0])
-		l.add(tokSymbol, name+" "+points[1]+points[2])
+		if n := len(l.out); n > 0 && l.out[n-1].kind == tokSymbol && l.out[n-1].text == "m" { // the measure of it
+			l.out = l.out[:n-1]
+		}
+		if l.behind("+-*/") || operation.MatchString(l.in[l.pos:]) { // an equation of several is as good as text
+			return errLex
+		}
+		l.add(tokSymbol, name+" "+strings.Join(strings.Fields(points[1]+points[2]), ""))
 		return nil
 	}
 	if ignored[name] {
@@ -323,8 +329,8 @@ func (l *lexer) command() error {
 // rowSpacing is what may follow the end of a matrix row: \\[6pt] and \\*. A row [1,2] is none.
 var rowSpacing = regexp.MustCompile(`^\*?(?:\[\s*-?(?:\d+\.?\d*|\.\d+)\s*(?:pt|mm|cm|em|ex|in)\s*\])?`)
 
-// pointNames are the points of a line or an angle: AB.
-var pointNames = regexp.MustCompile(`^\s*(?:\{\s*([A-Z]+)\s*\}|([A-Z]+))`)
+// pointNames are the points of a line or an angle: AB, A B C.
+var pointNames = regexp.MustCompile(`^\s*(?:\{\s*([A-Z][A-Z\s]*)\}|([A-Z](?:\s*[A-Z])*))`)
 
 // escaped reads a backslash with a sign after it.
 func (l *lexer) escaped(at int) error {

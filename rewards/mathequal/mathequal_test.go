@@ -289,6 +289,7 @@ func TestSentences(t *testing.T) {
 		{"It is 5 or so", "It is 5 or so", []string{"5"}},
 		{"x is 1 or 2", "1, 2", []string{"1", "2"}},
 		{"x + 5 = 20, so x = 15", "15", []string{"20"}},
+		{`\angle A + \angle B = 30^\circ`, "30", nil},
 		{"The answer is 3 × 5!", "360", []string{"15"}},
 		{"The answer is 3 x 5!", `3x\cdot 120`, []string{"15", "3x5"}},
 		{"The answer is 3 times 5!", "3 times 5!", []string{"15"}},
@@ -303,6 +304,7 @@ func TestSentences(t *testing.T) {
 		{"The answer is (A) 5 apples", "(A) 5", []string{"(B) 5"}},
 		{"The answer is (A) 5 apples", "5 apples", []string{"5 boys"}},
 		{"The answer is (C) 12, since 12 = 3*4.", "12", []string{"3", "4"}},
+		{"Total = 15 (dollars)", "15", nil},
 	} {
 		got := Answers(c.text)
 		require.Equal(t, Extract(c.text), got[0])

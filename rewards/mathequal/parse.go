@@ -38,6 +38,8 @@ type node struct {
 	args        []*node
 	open, close string
 	unit        *measure
+	of          *node // what a name stands for that is no symbol, as an expression: A·B for the length AB
+	inWords     bool  // the name of kindNamed is words: area = 5
 }
 
 // measure is a unit as a product of basic ones, and of words that are no known unit.

@@ -28,12 +28,19 @@ func chain(sides []*node, ops []string) (*node, error) {
 	}
 	if equations {
 		switch {
-		case sides[0].kind == kindSymbol || sides[0].kind == kindText: // x = 5, area = 5
-			return &node{kind: kindNamed, name: sides[0].name, args: []*node{last}}, nil
+		case sides[0].kind == kindText: // area = 5
+			if last.kind != kindText && !wordless(last) || changes.MatchString(sides[0].name) { // total = 15 (dollars), half = 15
+				return nil, errParse
+			}
+			return &node{kind: kindNamed, name: sides[0].name, inWords: true, args: []*node{last}}, nil
+		case sides[0].kind == kindSymbol: // x = 5, f(2) = 5
+			return &node{kind: kindNamed, name: sides[0].name, of: sides[0].of, args: []*node{last}}, nil
 		case len(sides) == 2 && last.kind == kindSymbol && !constants[last.name]: // 5 = x
 			return &node{kind: kindNamed, name: last.name, args: []*node{sides[0]}}, nil
 		case points(sides[0]) != "" && constant(last):
-			return &node{kind: kindNamed, name: points(sides[0]), args: []*node{last}}, nil
+			return &node{kind: kindNamed, name: points(sides[0]), of: sides[0], args: []*node{last}}, nil
+		case len(sides) == 2 && points(last) != "" && constant(sides[0]): // 5 = AB
+			return &node{kind: kindNamed, name: points(last), of: last, args: []*node{sides[0]}}, nil
 		case variables(sides[0]) != "" && last.kind == kindTuple && last.open == "(" && last.close == ")" && len(last.args) == len(sides[0].args):
 			return &node{kind: kindNamed, name: variables(sides[0]), args: []*node{last}}, nil
 		case len(ops) > 1 || constant(sides[0]) && constant(last):
