@@ -72,17 +72,24 @@ func capital(n *node) bool {
 	return n.kind == kindSymbol && len(n.name) == 1 && strings.ToLower(n.name) != n.name
 }
 
-// variables is the name of a tuple of different variables: (x, y). Empty: it is none.
+// variables is the name of a tuple of different variables: (x, y). Empty: it is none, or its Latin letters do not stand in order, so that
+// its values may not either: (y, x).
 func variables(n *node) string {
 	if n.kind != kindTuple || n.open != "(" || n.close != ")" {
 		return ""
 	}
-	var names []string
+	var names, latin []string
 	for _, a := range n.args {
 		if a.kind != kindSymbol || constants[a.name] || slices.Contains(names, a.name) {
 			return ""
 		}
 		names = append(names, a.name)
+		if !greek[a.name] {
+			latin = append(latin, a.name)
+		}
+	}
+	if !slices.IsSorted(latin) {
+		return ""
 	}
 	return "(" + strings.Join(names, ",") + ")"
 }
