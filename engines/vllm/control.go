@@ -24,6 +24,15 @@ func (c *client) nameWeights(ctx context.Context, name string) error {
 	return c.call(ctx, http.MethodPost, "/update_weight_version", map[string]any{"new_version": name}, nil)
 }
 
+// pause keeps the requests in flight, which go on with resume.
+func (c *client) pause(ctx context.Context) error {
+	return c.call(ctx, http.MethodPost, "/pause?mode=keep", nil, nil)
+}
+
+func (c *client) resume(ctx context.Context) error {
+	return c.call(ctx, http.MethodPost, "/resume", nil, nil)
+}
+
 func (c *client) isSleeping(ctx context.Context) (bool, error) {
 	var answer struct {
 		Sleeping *bool `json:"is_sleeping"`
@@ -75,7 +84,7 @@ func (c *client) wake(ctx context.Context) error {
 	if !state.Paused {
 		return nil
 	}
-	if err := c.call(ctx, http.MethodPost, "/resume", nil, nil); err != nil {
+	if err := c.resume(ctx); err != nil {
 		return fmt.Errorf("resume: %w", err)
 	}
 	return nil

@@ -282,7 +282,7 @@ func (up *updater) stopAll(ctx context.Context, reason error) {
 				return
 			}
 			if err == nil {
-				err = r.client.call(ctx, http.MethodPost, "/pause?mode=keep", nil, nil)
+				err = r.client.pause(ctx)
 			}
 			if err == nil {
 				err = r.client.nameWeights(ctx, r.options.unprovenName())
@@ -317,7 +317,7 @@ type step struct {
 func (up *updater) load(ctx context.Context, r *replica, w engines.Weights, warm, sleeping bool) error {
 	u := &updateRun{replica: r, weights: w, way: up.options.wayOf(w.Path), version: up.options.versionName(w.Version), before: r.standing.held().model}
 	u.model = r.modelFor(u.way)
-	begin, resume := step{"pause", u.pause}, step{"resume", u.resume}
+	begin, resume := step{"pause", r.client.pause}, step{"resume", r.client.resume}
 	if sleeping {
 		begin, resume = step{"wake the weights", u.wakeWeights}, step{"wake the cache", u.wakeCache}
 	}
@@ -428,14 +428,6 @@ func (u *updateRun) mismatch(got, want string) error {
 		return &ForeignError{got, want}
 	}
 	return &VersionMismatch{got, want}
-}
-
-func (u *updateRun) pause(ctx context.Context) error {
-	return u.client.call(ctx, http.MethodPost, "/pause?mode=keep", nil, nil)
-}
-
-func (u *updateRun) resume(ctx context.Context) error {
-	return u.client.call(ctx, http.MethodPost, "/resume", nil, nil)
 }
 
 func (u *updateRun) load(ctx context.Context) error {
