@@ -513,17 +513,24 @@ func TestPytest(t *testing.T) {
 		dir := t.TempDir()
 		base, _ := repo(t, filepath.Join(dir, "x__calc"))
 		patch := "diff --git a/tests/test_new.py b/tests/test_new.py\nnew file mode 100644\n--- /dev/null\n+++ b/tests/test_new.py\n@@ -0,0 +1,7 @@\n+import pytest\n+from calc import add\n+\n+\n+@pytest.mark.parametrize('a', [1, 2])\n+def test_add(a):\n+    assert add(a, 1) == a + 1\n"
-		more := strings.Replace(patch, "+1,7 @@", "+1,12 @@", 1) + "+\n+\n+@pytest.mark.xfail(reason='known')\n+def test_known():\n+    assert add(2, 1) == 4\n"
+		more := strings.Replace(patch, "+1,7 @@", "+1,18 @@", 1) + "+\n+\n+@pytest.mark.xfail(reason='known')\n+def test_known():\n+    assert add(2, 1) == 4\n" +
+			"+\n+\n+class TestOld(__import__('unittest').TestCase):\n+    @__import__('unittest').expectedFailure\n+    def test_known(self):\n+        assert add(2, 1) == 4\n"
 		more = strings.Replace(more, "[1, 2]", "[1, 2], ids=['1 + 1', '1 + 2']", 1)
 		file := instanceFile(t, dir, base, map[string]any{"test_patch": patch, "FAIL_TO_PASS": []string{"tests/test_new.py::test_add[1]", "tests/test_new.py::test_add[2]"}},
-			map[string]any{"test_patch": more, "FAIL_TO_PASS": []string{"tests/test_new.py::test_add[1"}, "PASS_TO_PASS": []string{"tests/test_new.py::test_known"}})
+			map[string]any{"test_patch": more, "FAIL_TO_PASS": []string{"tests/test_new.py::test_add[1"}, "PASS_TO_PASS": []string{"tests/test_new.py::test_known", "tests/test_new.py::TestOld::test_known"}},
+			map[string]any{"test_patch": more, "FAIL_TO_PASS": []string{"tests/test_new.py::TestOld::test_known"}, "PASS_TO_PASS": []string{"tests/test_new.py::test_known"}})
 		e := player(t, kind, map[string]any{"instances": file, "show": []string{site}})
 		reset(t, e, map[string]any{"instance": "calc-1"})
 		require.Zero(t, reward(t, e))
 		reset(t, e, map[string]any{"instance": "calc-1"})
 		solve(t, e)
 		require.InDelta(t, 1, reward(t, e), 0)
+		reset(t, e, map[string]any{"instance": "calc-2"})
+		require.InDelta(t, 1, reward(t, e), 0, "its tests fail as they are expected to")
 		first := map[string]any{"instance": "calc-0"}
+		reset(t, e, first)
+		sh(t, e, "sed -i 's/return a - b/__import__(\"pytest\").xfail(\"x\")/' calc/__init__.py") // no test is marked
+		require.Zero(t, reward(t, e))
 		reset(t, e, first)
 		sh(t, e, "echo 'import calc; calc.add = lambda a, b: a + b' >conftest.py; mkdir -p tests; cp conftest.py tests; printf '[pytest]\\naddopts = --co\\n' >pytest.ini")
 		require.Zero(t, reward(t, e))
