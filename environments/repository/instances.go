@@ -315,11 +315,16 @@ func named(line string) string {
 	return name[len("a/"):]
 }
 
-// touched are the files that a patch changes, makes or removes.
+// touched are the files that a patch changes, makes or removes. What it copies is none of them, unless it changes that too, in a diff of its own.
 func touched(patch string) (out []string, err error) {
+	copied := ""
 	for line := range strings.Lines(patch) {
 		name := named(strings.TrimSuffix(line, "\n"))
-		if name == "" || slices.Contains(out, name) {
+		if strings.HasPrefix(line, "copy from ") {
+			copied = name
+			continue
+		}
+		if name == "" || name == copied && strings.HasPrefix(line, "--- ") || slices.Contains(out, name) {
 			continue
 		}
 		if !filepath.IsLocal(name) {

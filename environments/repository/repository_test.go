@@ -332,6 +332,8 @@ func TestFilesOfATestPatch(t *testing.T) {
 		"a renamed file":     {"echo 3 >tests/data/a", "git mv tests/data/a tests/data/b", "int(open('tests/data/b').read())"},
 		"spaces in a name":   {"echo 3 >'tests/data/a b'", "git mv 'tests/data/a b' 'tests/data/b c'", "int(open('tests/data/b c').read())"},
 		"a copied file":      {"echo 3 >tests/data/a", "cp tests/data/a tests/data/b", "int(open('tests/data/b').read())"},
+		"copy of the mended": {":", "cp calc/__init__.py tests/copy.py", "3"},
+		"copy with a change": {":", "sed 's/a - b/a - b - 1/' calc/__init__.py >tests/copy.py", "3"},
 		"a binary file":      {":", "printf 'a\\0b' >tests/data/binary", "len(open('tests/data/binary').read())"},
 		"a script":           {"printf '#!/bin/sh\\necho 2\\n' >tests/run; chmod +x tests/run", "sed -i s/2/3/ tests/run", "int(__import__('subprocess').check_output(['tests/run']))"},
 		"a new right to run": {"printf '#!/bin/sh\\necho 3\\n' >tests/run", "chmod +x tests/run", "int(__import__('subprocess').check_output(['tests/run']))"},
