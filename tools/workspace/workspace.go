@@ -206,15 +206,24 @@ func (w *Workspace) Dir() string { return w.dir }
 // Root is the folder.
 func (w *Workspace) Root() *os.Root { return w.root }
 
-// Size is the sum of the sizes of its files.
+// Size is the sum of the sizes of its files. A file with several names counts once.
 func (w *Workspace) Size() (int64, error) {
 	var sum int64
+	counted := map[inode]bool{} // of several names
 	err := fs.WalkDir(w.root.FS(), ".", func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return nil // a program removed it, or keeps it to itself
 		}
-		if info, err := d.Info(); err == nil && d.Type().IsRegular() {
+		info, err := d.Info()
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		n, several := linked(info)
+		if !counted[n] {
 			sum += info.Size()
+		}
+		if several {
+			counted[n] = true
 		}
 		return nil
 	})

@@ -32,6 +32,21 @@ func spaces(t *testing.T) (*resources.Resources, *Workspaces) {
 	return r, s
 }
 
+// A file with several names takes its room once.
+func TestSizeOfLinks(t *testing.T) {
+	_, s := spaces(t)
+	w, err := s.Get("a")
+	require.NoError(t, err)
+	require.NoError(t, w.Root().WriteFile("other", make([]byte, 10), 0o600))
+	require.NoError(t, w.Root().WriteFile("file", make([]byte, 1000), 0o600))
+	for _, name := range []string{"second", "third"} {
+		require.NoError(t, w.Root().Link("file", name))
+	}
+	size, err := w.Size()
+	require.NoError(t, err)
+	require.EqualValues(t, 1010, size)
+}
+
 // ready waits until so many workspaces wait for a trajectory.
 func ready(t *testing.T, r *resources.Resources, n int) {
 	t.Helper()
