@@ -100,6 +100,14 @@ def open_stream():
     return io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", "replace")
 
 
+def usable(stream):
+    """Tells whether a stream is neither closed nor detached."""
+    try:
+        return not stream.closed
+    except ValueError:
+        return False
+
+
 def main():
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.dup(1)
@@ -118,7 +126,7 @@ def main():
     for line in requests:
         request = json.loads(line)
         sys.stdin = open(0, closefd=False)  # the code may have closed it, exit() does
-        if stream.closed:
+        if not usable(stream):
             stream = open_stream()
         sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = stream
         error, name = "", "<call %d>" % request["number"]
