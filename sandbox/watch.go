@@ -343,7 +343,7 @@ func processorTime(pids []int) time.Duration {
 	return time.Duration(sum) * tick
 }
 
-// inodeBytes is what a file takes beside its blocks.
+// inodeBytes is what a name of a file takes beside the file's blocks: on a tmpfs each name is an inode.
 const inodeBytes = 1 << 10
 
 // holdings are what the descriptors of a tree hold beside memory and named files.
@@ -471,7 +471,7 @@ func folderBytes(dir string, held holdings) (int64, error) {
 	var sum int64
 	var device uint64
 	var errs []error
-	linked := map[file]bool{} // files of several names that are counted already
+	linked := map[file]bool{} // files of several names whose blocks are counted already
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if errors.Is(err, syscall.ENAMETOOLONG) {
 			return err
@@ -487,8 +487,9 @@ func folderBytes(dir string, held holdings) (int64, error) {
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
 			f := file{uint64(st.Dev), st.Ino}
+			sum += inodeBytes
 			if !linked[f] {
-				sum += st.Blocks*512 + inodeBytes
+				sum += st.Blocks * 512
 			}
 			if st.Nlink > 1 && !d.IsDir() {
 				linked[f] = true
