@@ -14,9 +14,10 @@ var errLinux = errors.New("sandboxes need Linux")
 
 // What sandbox.go refers to; on other systems no sandbox opens.
 type (
-	launch  struct{}
-	starter struct{}
-	running struct{ stdin, stdout, stderr *os.File }
+	launch   struct{}
+	starter  struct{}
+	overfull struct{}
+	running  struct{ stdin, stdout, stderr *os.File }
 )
 
 func openBubblewrap(context.Context) (*Sandbox, error) { return nil, errLinux }

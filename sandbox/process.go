@@ -94,6 +94,8 @@ func (s *Sandbox) start(ctx context.Context, p Program) (*running, error) {
 		l.close()
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
+	folders := p.folders(l)
+	room := s.overfull.room(limits.Disk, folders)
 	err = s.starter.do(func() error {
 		// Descriptors that this process inherited, or that a C library opened, are none of the program's business.
 		if err := unix.CloseRange(3, 1<<30, unix.CLOSE_RANGE_CLOEXEC); err != nil {
@@ -114,16 +116,7 @@ func (s *Sandbox) start(ctx context.Context, p Program) (*running, error) {
 	first := r.awaitTree(l, status)
 	r.cancel = context.AfterFunc(ctx, func() { r.end("") })
 	r.all.Go(func() { r.wait(&s.starter, l, status) })
-	folders := []string{p.Workspace}
-	for _, m := range p.Mounts {
-		if m.Writable && m.Host != p.Workspace {
-			folders = append(folders, m.Host)
-		}
-	}
-	if l.folder != nil {
-		folders = append(folders, l.folder.Path())
-	}
-	r.all.Go(func() { r.watch(limits, folders...) })
+	r.all.Go(func() { r.watch(limits, folders, room, func() { s.overfull.add(folders) }) })
 	if l.listen != nil {
 		if err := r.serve(ctx, l, first, p.Serve); err != nil {
 			_ = r.Kill()
@@ -131,6 +124,22 @@ func (s *Sandbox) start(ctx context.Context, p Program) (*running, error) {
 		}
 	}
 	return r, nil
+}
+
+// folders are those of the host that the program may fill.
+func (p Program) folders(l *launch) (out []string) {
+	if p.Workspace != "" {
+		out = append(out, p.Workspace)
+	}
+	for _, m := range p.Mounts {
+		if m.Writable && m.Host != p.Workspace {
+			out = append(out, m.Host)
+		}
+	}
+	if l.folder != nil {
+		out = append(out, l.folder.Path())
+	}
+	return out
 }
 
 // serve has what the tree asks on its loopback answered, and lets the program begin. A tree that has ended before says at its end why.

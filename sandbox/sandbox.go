@@ -55,9 +55,10 @@ const Path = "/usr/local/bin:/usr/bin:/bin"
 
 // Sandbox starts confined programs.
 type Sandbox struct {
-	kind    string
-	command func(p Program, l Limits) (*launch, error) // of the kind
-	starter starter
+	kind     string
+	command  func(p Program, l Limits) (*launch, error) // of the kind
+	starter  starter
+	overfull overfull
 }
 
 // Program is what runs.

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,31 +33,61 @@ const blindLooks = 3
 // begunFull is what a tree may add to folders that are beyond its limit when it begins: bash and Python write a little by themselves.
 const begunFull = 1 << 20
 
-// roomOf is how far folders may grow: to the limit. Where an earlier tree filled them beyond it, this one is not ended for that, since it may be there to
-// remove files, but it may not make them grow. Folders of twice the limit are too large for any tree.
-func (l Limits) roomOf(folders []string) int64 {
+// overfull are the folders for which a tree was ended, until a tree begins in them that has room.
+type overfull struct {
+	mu      sync.Mutex
+	folders map[string]bool
+}
+
+func (f *overfull) add(folders []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.folders, func(dir string, _ bool) bool {
+		_, err := os.Lstat(dir)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	if f.folders == nil {
+		f.folders = map[string]bool{}
+	}
+	for _, dir := range folders {
+		f.folders[dir] = true
+	}
+}
+
+// room is how far a tree that has not begun may fill its folders: to the limit. Where an earlier tree was ended for them, this one is not ended for
+// what that left, since it may be there to remove files, but it may not make them grow. Folders of twice the limit are too large for any tree.
+func (f *overfull) room(limit int64, folders []string) int64 {
+	f.mu.Lock()
+	known := slices.ContainsFunc(folders, func(dir string) bool { return f.folders[dir] })
+	f.mu.Unlock()
+	if !known {
+		return limit
+	}
 	var now int64
 	for _, dir := range folders {
-		if dir != "" {
-			n, _ := folderBytes(dir, holdings{})
-			now += n
-		}
+		n, _ := folderBytes(dir, holdings{})
+		now += n
 	}
-	if now <= l.Disk {
-		return l.Disk
+	if now > limit {
+		return min(now+begunFull, 2*limit)
 	}
-	return min(now+begunFull, 2*l.Disk)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, dir := range folders {
+		delete(f.folders, dir)
+	}
+	return limit
 }
 
 // watch ends the tree when its memory, or its files in folders of the host, grow beyond the limits: rlimits bind a process and a file, not
-// a tree and a folder. It ends the tree as well when it cannot look: what is not seen is not bound.
-func (r *running) watch(l Limits, folders ...string) {
+// a tree and a folder. It ends the tree as well when it cannot look: what is not seen is not bound. room is that of the folders; full is called before the
+// tree is ended for them.
+func (r *running) watch(l Limits, folders []string, room int64, full func()) {
 	every := watchMin
 	timer := time.NewTimer(every)
 	defer timer.Stop()
 	var before [2]int64
 	blind := 0
-	room := l.roomOf(folders)
 	for {
 		select {
 		case <-r.ended:
@@ -67,6 +99,7 @@ func (r *running) watch(l Limits, folders ...string) {
 		case now[0] > l.Memory:
 			r.end("memory")
 		case now[1] > room:
+			full()
 			r.end("disk")
 		}
 		if blind++; err == nil {
@@ -112,10 +145,8 @@ func (r *running) look(l Limits, folders []string) ([2]int64, error) {
 		add(0, n, err)
 	}
 	for _, dir := range folders {
-		if dir != "" {
-			n, err := folderBytes(dir, held)
-			add(1, n, err)
-		}
+		n, err := folderBytes(dir, held)
+		add(1, n, err)
 	}
 	if r.inodes != nil && len(pids) > 0 {
 		n, err := r.inodes(pids)

@@ -27,3 +27,21 @@ func TestFolderBytesOfLinks(t *testing.T) {
 	require.GreaterOrEqual(t, all, one+40*inodeBytes)
 	require.Less(t, all, one+1<<17)
 }
+
+// A folder beyond the limit ends the tree that is looked at first: it may have written all of that before the look. The next one begins in a folder that
+// is known to be full, and may remove files.
+func TestFullFolder(t *testing.T) {
+	s := open(t)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), make([]byte, 3<<20), 0o600))
+	program := func(script string) Program {
+		p := shell(script)
+		p.Workspace, p.Limits.Disk = dir, 2<<20
+		return p
+	}
+	require.Equal(t, "disk", run(t, s, program("sleep 5")).Exceeded)
+	require.Empty(t, run(t, s, program("sleep 1; rm file")).Exceeded)
+	require.NoFileExists(t, filepath.Join(dir, "file"))
+	require.Empty(t, run(t, s, program("true")).Exceeded)
+	require.Empty(t, s.overfull.folders)
+}
