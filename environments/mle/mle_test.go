@@ -212,7 +212,6 @@ func TestActions(t *testing.T) {
 	require.True(t, r.Truncated && !r.Terminated)
 }
 
-// What is not a submission is said in words, and pays nothing.
 // An action whose arguments are no object is one of the episode's, as any other that is refused.
 func TestBadArgumentsAreAnAction(t *testing.T) {
 	e := player(t, sandbox.Auto, map[string]any{"max_steps": 2})
@@ -226,6 +225,7 @@ func TestBadArgumentsAreAnAction(t *testing.T) {
 	}
 }
 
+// What is not a submission is said in words, and pays nothing.
 func TestSubmissions(t *testing.T) {
 	c := generate(1, 0)
 	for level := int64(1); c.metric.higher; level++ {
