@@ -351,7 +351,7 @@ func (i *instance) hidden(clean, f *boxed.Folder) (files []string, err error) {
 	for _, from := range []*boxed.Folder{f, clean} { // what stands in one of them
 		if err := fs.WalkDir(from.Root().FS(), ".", func(name string, d fs.DirEntry, err error) error {
 			if err != nil {
-				return fs.SkipDir // an agent keeps it to itself; programs of the tests are the same user
+				return fs.SkipDir // a folder whose name is not UTF-8, which io/fs does not open; instances name no test in one
 			}
 			if d.Name() == ".git" && d.IsDir() {
 				return fs.SkipDir
