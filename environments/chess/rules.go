@@ -54,9 +54,16 @@ func (b board) side() string {
 	return "Black"
 }
 
-// moves that are legal, in the order of their names. Promotions are made anew: the library gives those to a bishop and a knight the check
-// that the queen and the rook before them would give.
+// moves that are legal, in the order of their names.
 func (b board) moves() []chess.Move {
+	out := b.legal()
+	slices.SortFunc(out, func(x, y chess.Move) int { return strings.Compare(x.String(), y.String()) })
+	return out
+}
+
+// legal moves in no order. Promotions are made anew: the library gives those to a bishop and a knight the check that the queen and the rook
+// before them would give.
+func (b board) legal() []chess.Move {
 	out := b.at.ValidMoves()
 	for i, m := range out {
 		if m.Promo() == chess.NoPieceType {
@@ -66,7 +73,6 @@ func (b board) moves() []chess.Move {
 			out[i] = *anew
 		}
 	}
-	slices.SortFunc(out, func(x, y chess.Move) int { return strings.Compare(x.String(), y.String()) })
 	return out
 }
 
@@ -102,7 +108,7 @@ func (b board) forces(m chess.Move) bool {
 	next := b.after(m)
 	replies := next.moves()
 	for _, r := range replies {
-		if !slices.ContainsFunc(next.after(r).moves(), next.after(r).mates) {
+		if !slices.ContainsFunc(next.after(r).legal(), next.after(r).mates) {
 			return false
 		}
 	}
