@@ -98,8 +98,9 @@ type taught struct {
 }
 
 // distill compares the teacher's logprobs of what is trained of the finished trajectories with the policy's. filter leaves out those that a token limit
-// cut, as the update does. shuffle permutes the teacher's logprobs over all tokens. A trajectory of which the teacher can never have logprobs (it is too long, has a token that the teacher does not know or finds impossible)
-// fails, and leaves the update: a batch that was recorded with it must not keep a run from going on.
+// cut, as the update does. shuffle permutes the teacher's logprobs over all tokens. A trajectory of which the teacher can never have logprobs (it is
+// too long, has a token that the teacher does not know or finds impossible) fails, and leaves the update: a batch that was recorded with it must not
+// keep a run from going on.
 func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, filter bool, shuffle *rand.Rand) (*distilled, error) {
 	withTeacher, err := o.askTeacher(ctx, groups, filter)
 	if err != nil {
