@@ -63,13 +63,16 @@ func New(o Options) *Resources {
 	return &Resources{options: o, modules: map[moduleKey]*python.Module{}, said: map[string]bool{}, shared: map[string]any{}}
 }
 
-// Resolve makes a path of the job file absolute.
+// Resolve finds a path of the job file. It stays relative to the working folder where the path of the job file is.
 func (r *Resources) Resolve(path string) string {
 	if r.options.Resolve == nil {
 		return path
 	}
 	return r.options.Resolve(path)
 }
+
+// Whole is Resolve's path made absolute, for what looks elsewhere for a name without a folder: ./NAME beside the job file stays a path.
+func (r *Resources) Whole(path string) (string, error) { return filepath.Abs(r.Resolve(path)) }
 
 // Warn tells the user something once.
 func (r *Resources) Warn(text string) {

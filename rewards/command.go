@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,7 +68,7 @@ func newCommand(b *Builder, params map[string]any) (Reward, error) {
 		return nil, fmt.Errorf("the program %s is not found: %w", c.args[0], err)
 	}
 	find := func(path *string) error { // what the job names may lie at home or in the working folder, and the program runs in the job's
-		whole, err := filepath.Abs(b.Resources.Resolve(*path))
+		whole, err := b.Resources.Whole(*path)
 		if err == nil {
 			*path = whole
 			_, err = os.Stat(whole)

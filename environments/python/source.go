@@ -190,8 +190,8 @@ func New(ctx context.Context, r *resources.Resources, o Options) (environments.S
 			return nil, errors.New("container and sandboxed are both given; leave one of them out")
 		}
 		po.Container = &python.Container{Image: c.Image, Engine: c.Engine, Network: c.Network, Options: c.Options}
-		if po.Container.OfPath() { // whole, because ./NAME beside the job file would become the name of an image
-			image, err := filepath.Abs(r.Resolve(c.Image))
+		if po.Container.OfPath() { // else the name of an image
+			image, err := r.Whole(c.Image)
 			if err != nil {
 				return nil, err
 			}

@@ -91,8 +91,8 @@ func New(ctx context.Context, r *resources.Resources, params map[string]any) (en
 		}
 	}
 	var err error
-	if strings.ContainsRune(p.Python, '/') { // whole, because ./NAME beside the job file would become a name on PATH
-		if s.params.Python, err = filepath.Abs(r.Resolve(p.Python)); err != nil {
+	if strings.ContainsRune(p.Python, '/') { // else a name on PATH
+		if s.params.Python, err = r.Whole(p.Python); err != nil {
 			return nil, err
 		}
 	}
