@@ -55,6 +55,9 @@ type instruction struct {
 	text       string
 }
 
+// continues is the end of a line that goes on in the next one, as Docker has it: a backslash, but not the second of two.
+var continues = regexp.MustCompile(`(^|[^\\])\\[ \t]*$`)
+
 // linesOf are the instructions of a Dockerfile without comments.
 func linesOf(text string) (out []instruction, err error) {
 	var open *strings.Builder
@@ -67,18 +70,17 @@ func linesOf(text string) (out []instruction, err error) {
 			}
 			continue
 		}
-		if trimmed == "" && open == nil {
+		if trimmed == "" { // also within an instruction that is continued
 			continue
 		}
 		if open == nil {
 			open, begun = &strings.Builder{}, i+1
 		}
-		before, continued := strings.CutSuffix(strings.TrimRight(line, " \t"), `\`)
-		open.WriteString(before)
-		if continued {
-			open.WriteString(" ")
+		if continues.MatchString(line) { // what follows may be the rest of a word
+			open.WriteString(continues.ReplaceAllString(line, "$1"))
 			continue
 		}
+		open.WriteString(line)
 		whole := strings.TrimSpace(open.String())
 		name, rest, _ := strings.Cut(strings.ReplaceAll(whole, "\t", " "), " ")
 		out = append(out, instruction{begun, strings.ToUpper(name), strings.TrimSpace(rest), whole})
@@ -177,16 +179,17 @@ func (r *recipe) read(in instruction, expand func(string) (string, error), args 
 		if err != nil {
 			return refuse("%v", err)
 		}
-		for i := range pairs { // before one of them is set: a line sees the values that were there before it
+		for i := range pairs {
 			if pairs[i][1], err = expand(pairs[i][1]); err != nil {
 				return refuse("%v", err)
 			}
+			if in.name == "ARG" { // the next on the line sees it
+				args[pairs[i][0]] = pairs[i][1]
+			}
 		}
-		for _, p := range pairs {
-			if in.name == "ENV" {
+		if in.name == "ENV" { // after all of the line, which sees the values that were there before it
+			for _, p := range pairs {
 				r.env[p[0]] = p[1]
-			} else if _, known := args[p[0]]; !known {
-				args[p[0]] = p[1]
 			}
 		}
 	case "COPY", "ADD":
@@ -327,23 +330,28 @@ func standsIn(image string, more []string) bool {
 
 var pair = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)=((?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|[^\s"'\\])*)(?:\s+|$)`)
 
-// pairsOf reads NAME=value …, or the old form NAME value, with quotes as they stand. alone allows a NAME without a value, which sets nothing.
+// declared is a NAME of ARG without a value.
+var declared = regexp.MustCompile(`^[^\s="']+(?:\s+|$)`)
+
+// pairsOf reads NAME=value …, or the old form NAME value, with quotes as they stand. alone allows each NAME to be without a value, which sets nothing,
+// and not the old form.
 func pairsOf(rest string, alone bool) (out [][2]string, err error) {
-	if name, value, found := strings.Cut(rest, " "); !strings.Contains(name, "=") {
-		if found && !alone {
-			return [][2]string{{name, strings.TrimSpace(value)}}, nil
-		}
-		if !found && alone {
-			return nil, nil
-		}
+	if name, value, found := strings.Cut(rest, " "); !alone && found && !strings.Contains(name, "=") {
+		return [][2]string{{name, strings.TrimSpace(value)}}, nil
+	}
+	if rest == "" {
 		return nil, fmt.Errorf("write NAME=value")
 	}
 	for rest != "" {
-		m := pair.FindStringSubmatch(rest)
-		if m == nil {
+		if m := pair.FindStringSubmatch(rest); m != nil {
+			out, rest = append(out, [2]string{m[1], m[2]}), strings.TrimSpace(rest[len(m[0]):])
+			continue
+		}
+		name := declared.FindString(rest)
+		if name == "" || !alone {
 			return nil, fmt.Errorf("write NAME=value")
 		}
-		out, rest = append(out, [2]string{m[1], m[2]}), strings.TrimSpace(rest[len(m[0]):])
+		rest = strings.TrimSpace(rest[len(name):])
 	}
 	return out, nil
 }

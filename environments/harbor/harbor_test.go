@@ -223,12 +223,22 @@ func TestVariables(t *testing.T) {
 		"ENV A=${N:-$B}${N:-${E:-z}}${N:+\"${B}\"}": "bz",
 		"ENV A=$1$-${N}$":                           "$",
 		"ARG G=$B\nENV A=$G":                        "b",
+		"ARG G=1 H=$G\nENV A=$H":                    "1",
+		"ARG G H=2 I\nENV A=$G$H$I":                 "2",
+		"ARG G=1\nARG G=2\nENV A=$G":                "2",
+		"ENV A=one\\\ntwo":                          "onetwo",
+		"ENV A='one\\\n  two'":                      "one  two",
+		"ENV A=$\\\nB C=${\\\nB}\nENV A=$A$C":       "bb",
+		"ENV A=one\\\n\n# a comment\ntwo":           "onetwo",
+		"ENV A=one\\\\\nENV C=":                     `one\`,
 		"ENV A=\"a'$B'\"":                           "a'b'",
 		"ENV A=a\"$B\"'$B'":                         "ab$B",
 	} {
-		r, err := parse("FROM debian\nWORKDIR /app\nENV B=b E=\n"+lines+"\n", t.TempDir(), nil)
-		require.NoError(t, err, lines)
-		require.Equal(t, want, r.env["A"], lines)
+		t.Run(lines, func(t *testing.T) {
+			r, err := parse("FROM debian\nWORKDIR /app\nENV B=b E=\n"+lines+"\n", t.TempDir(), nil)
+			require.NoError(t, err)
+			require.Equal(t, want, r.env["A"])
+		})
 	}
 	for lines, want := range map[string]string{
 		"ENV A=${B#x}":     "of ${…} only ${NAME}, ${NAME:-word}, ${NAME-word}, ${NAME:+word} and ${NAME+word} are supported",
