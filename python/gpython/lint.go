@@ -210,13 +210,37 @@ func (l *linter) attribute(i int) {
 	t, owner := l.at(i), l.at(i-2)
 	module, is := l.modules[owner.text]
 	switch {
-	case is && l.at(i-3).text != ".":
+	case is && l.at(i-3).text != "." && !l.binds(owner.text):
 		if !offers(module, t.text) {
 			l.add(t, "gpython's %s has no %s; write it out", module, t.text)
 		}
 	case slices.Contains(noMethods, t.text) && l.at(i+1).text == "(" && !l.defines(t.text):
 		l.add(t, "gpython has no method %s; write it out", t.text)
 	}
+}
+
+// binds tells whether the file gives the name of a module that it imports to something else as well: to a parameter or a variable, which has
+// attributes of its own.
+func (l *linter) binds(module string) bool {
+	statement := 0
+	for i, t := range l.tokens {
+		if t.first {
+			statement = i
+		}
+		if t.kind != name || t.text != module {
+			continue
+		}
+		begins, before, after := l.at(statement).text, l.at(i-1).text, l.at(i+1).text
+		switch {
+		case begins == "import" || begins == "from" || before == ".":
+		case begins == "def" && (before == "(" || before == "," || before == "*" || before == "**"),
+			before == "lambda", before == "for", before == "as",
+			before == "," && after == "in",
+			t.within == "" && (after == "=" || after == "," && t.first):
+			return true
+		}
+	}
+	return false
 }
 
 // offers tells whether a module of gpython's, written in Go, has a name. Of other modules it does not know.

@@ -49,6 +49,8 @@ func TestLintAcceptsWhatWorks(t *testing.T) {
 		"def f(x: int = 1, *a, **k) -> str:\n    return g(*a, **k) * 2 ** 3 / 4", "if x:\n    y = 1\nelse:\n    y = lambda: 2", "from typing import List\nx = List[int]",
 		"def format(x):\n    return x\nformat(1)", "x.format(1)\nx = [1, 2][0:1]", "@tool(\n    name='x')\ndef f():\n    pass", "a, *b = c", "try:\n    x = 1\nfinally:\n    pass",
 		"x = [1 if a else 2 for b in c if d]", "\"\"\"doc\nx: int = 1\n\"\"\"\n", "x = (\n  1,\n  2)\n", "x = a | b", "s = r'\\\\'", "x = 3.0.is_integer()\ny = 1e5.is_integer() or 0x1f.bit_length", "import math, os as o\nx = math.gcd(4, 6) + math.inf\no.environ", "class A:\n    def encode(self):\n        return 1\nA().encode()", "x = 1 + \\\n    2",
+		"import time\n@tool\ndef book(day, time: str):\n    return time.split(':')[0]", "import string\ndef norm(string):\n    return string.lower()",
+		"import math as m\nfor m in x:\n    m.append(1)", "import os\nx = [os.strip() for n, os in y]", "import time\ntime = 'x'\ntime.strip()", "import time\nf = lambda time: time.strip()",
 	} {
 		found, siblings := lint(source, dir)
 		require.Empty(t, found, source)
