@@ -28,15 +28,46 @@ func repairOperators() {
 			m.SET_TOP(asNumber(m.TOP()))
 		}
 	})
-	ofSets := func(name string, codes ...vm.OpCode) {
-		replace(codes, func(a, b py.Object, _ int32) (py.Object, error) {
+	ofSets := func(name string, binary, place vm.OpCode) {
+		compute := func(a, b py.Object, _ int32) (py.Object, error) {
 			if isSet(a) && isSet(b) {
 				return setMethods[name](a, []py.Object{b})
 			}
 			return nil, nil
+		}
+		replace([]vm.OpCode{binary}, compute)
+		replace([]vm.OpCode{place}, func(a, b py.Object, _ int32) (py.Object, error) {
+			out, err := compute(a, b, 0)
+			if s, ok := a.(*py.Set); ok && out != nil && err == nil { // other names have this set too
+				*s = *out.(*py.Set)
+				out = s
+			}
+			return out, err
 		})
 	}
 	ofSets("difference", vm.BINARY_SUBTRACT, vm.INPLACE_SUBTRACT)
+	ofLists := func(place vm.OpCode, items func(l *py.List, b py.Object) (py.Object, error)) {
+		replace([]vm.OpCode{place}, func(a, b py.Object, _ int32) (py.Object, error) {
+			l, ok := a.(*py.List)
+			if !ok {
+				return nil, nil
+			}
+			out, err := items(l, b)
+			if err != nil {
+				return nil, err
+			}
+			l.Items = out.(*py.List).Items
+			return l, nil
+		})
+	}
+	ofLists(vm.INPLACE_MULTIPLY, func(l *py.List, b py.Object) (py.Object, error) { return py.Mul(l, asNumber(b)) })
+	ofLists(vm.INPLACE_ADD, func(l *py.List, b py.Object) (py.Object, error) {
+		more, err := py.SequenceList(b)
+		if err != nil {
+			return nil, err
+		}
+		return py.Add(l, more)
+	})
 	for _, o := range []struct {
 		set    string
 		whole  func(a, b py.Object) (py.Object, error)
@@ -173,7 +204,8 @@ func compare(a, b py.Object, how int32) (py.Object, error) {
 
 // exact compares a whole number with a float, as neither is rounded: -1, 0, 1, or 2 where one is no number. It is false of other pairs.
 func exact(a, b py.Object) (order int, is bool) {
-	if _, isFloat := a.(py.Float); isFloat {
+	_, alsoFloat := b.(py.Float)
+	if _, isFloat := a.(py.Float); isFloat && !alsoFloat {
 		order, is = exact(b, a)
 		if order < 2 {
 			order = -order

@@ -308,6 +308,34 @@ def ordered():
 
 
 @tool()
+def floats():
+    some = [0.3, 0.1, 0.2]
+    return [
+        0.1 < 0.2, 0.5 <= 0.5, 0.5 == 0.5, 0.5 != 0.5, 0.5 >= 0.25, 0.5 > 0.25, float("nan") == float("nan"), float("nan") != float("nan"), float("nan") < 1.0, max(0.1, 0.9),
+        min(0.5, 0.25), sorted(some), some.index(0.2), 0.2 in some, (0.1, 1) < (0.1, 2), [0.5] == [0.5], 1.0 if abs(float("391.0") - float("391")) < 0.01 else 0.0,
+    ]
+
+
+@tool()
+def in_place():
+    a, b, c, d = {1}, {1, 2}, {1, 2}, {1, 2}
+    same = [a, b, c, d]
+    a |= {2}
+    b &= {2}
+    c -= {1}
+    d ^= {2, 3}
+    row = [3, 1]
+    rows = [row]
+    row *= 2
+    row += [5]
+    row += (6,)
+    frozen = frozenset([1])
+    other = frozen
+    frozen |= {2}
+    return [[sorted(s) for s in same], [sorted(s) for s in [a, b, c, d]], rows, row, len(other), len(frozen)]
+
+
+@tool()
 def texts():
     return [
         str(1e16), str(123456789.123), str((1,)), str([1e22, 0.1, {"k": 1e-5}]), repr("it's"), "%s %s" % (1234567.5, (1,)), "{}".format(100000000.25), str(float("inf")),
