@@ -506,6 +506,13 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
+// gone tells whether the pool is closed and all of its members are.
+func (p *Pool) gone() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed && p.starting+p.busy+p.closing == 0
+}
+
 // Close ends all leases, closes all members and waits for that; who waits in Acquire gets ErrClosed. Its error is the first that a member's Close
 // had, now or earlier. It may be called several times.
 func (p *Pool) Close() error {

@@ -812,6 +812,42 @@ func TestSetTellsOnce(t *testing.T) {
 	}
 }
 
+// A set that is closed waits for a pool whose own Close is under way, and so does another Close of the set.
+func TestSetWaits(t *testing.T) {
+	for _, first := range []string{"the pool's Close", "the set's Close"} {
+		synctest.Test(t, func(t *testing.T) {
+			var s Set
+			p, err := New(Options{Name: "a", Warm: 1, Make: func(context.Context) (Member, error) { return slow{}, nil }})
+			require.NoError(t, err)
+			require.NoError(t, s.Add(p))
+			synctest.Wait()
+			var firstErr error
+			go func() {
+				if first == "the pool's Close" {
+					firstErr = p.Close()
+				} else {
+					firstErr = s.Close()
+				}
+			}()
+			synctest.Wait()
+			require.Empty(t, s.All(), "its name is free")
+			at := time.Now()
+			require.NoError(t, s.Close(), "what is told to another")
+			require.Equal(t, time.Minute, time.Since(at), first)
+			synctest.Wait()
+			require.ErrorContains(t, firstErr, "it took long")
+		})
+	}
+}
+
+// slow takes a minute to close.
+type slow struct{}
+
+func (slow) Close() error {
+	time.Sleep(time.Minute)
+	return errors.New("it took long")
+}
+
 type stuck struct{}
 
 func (stuck) Close() error { return errors.New("it does not close") }

@@ -21,24 +21,28 @@ func (s *Set) Add(p *Pool) error {
 	if s.closed {
 		return fmt.Errorf("pool %s: the pools of the job are closed", p.Name())
 	}
-	s.sweep()
-	if slices.ContainsFunc(s.pools, func(other *Pool) bool { return other.Name() == p.Name() }) {
+	if slices.ContainsFunc(s.sweep(), func(other *Pool) bool { return other.Name() == p.Name() }) {
 		return fmt.Errorf("pool %s: there is a pool of this name already; give one of the two another name", p.Name())
 	}
 	s.pools = append(s.pools, p)
 	return nil
 }
 
-// sweep forgets the pools that are closed.
-func (s *Set) sweep() {
-	s.pools = slices.DeleteFunc(s.pools, func(p *Pool) bool { return p.ctx.Err() != nil })
+// sweep forgets the pools that are closed, and returns those whose Close was not called.
+func (s *Set) sweep() (open []*Pool) {
+	s.pools = slices.DeleteFunc(s.pools, (*Pool).gone)
+	for _, p := range s.pools {
+		if p.ctx.Err() == nil {
+			open = append(open, p)
+		}
+	}
+	return open
 }
 
 // All are the numbers of all pools, in the order in which they were added.
 func (s *Set) All() []Stats {
 	s.mu.Lock()
-	s.sweep()
-	pools := slices.Clone(s.pools)
+	pools := s.sweep()
 	s.mu.Unlock()
 	all := make([]Stats, len(pools))
 	for i, p := range pools {
@@ -47,7 +51,8 @@ func (s *Set) All() []Stats {
 	return all
 }
 
-// Close closes the pools, the last first. It may be called several times. What a pool's own Close has told, earlier and to another, is not told again.
+// Close closes the pools, the last first, and waits also for those that another closes at the same time. It may be called several times. What a pool's
+// own Close has told, earlier or to another, is not told again.
 func (s *Set) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -56,7 +61,10 @@ func (s *Set) Close() error {
 	s.mu.Unlock()
 	var errs []error
 	for _, p := range slices.Backward(pools) {
-		errs = append(errs, p.Close())
+		told := p.ctx.Err() != nil
+		if err := p.Close(); !told {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
