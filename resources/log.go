@@ -7,12 +7,15 @@ import (
 	"sync"
 )
 
-// Log takes what the workers of a file print for people: whole lines, each behind the name. nil: nobody reads it.
+// Log takes what the workers of a file print for people: whole lines, each behind the name, and a last one without an end when the resources are closed.
+// nil: nobody reads it.
 func (r *Resources) Log(name string) io.Writer {
 	if r.options.Log == nil {
 		return nil
 	}
-	return &lines{name: name, to: r.options.Log}
+	l := &lines{name: name, to: r.options.Log}
+	r.OnClose(l.end)
+	return l
 }
 
 // mostLine is how many bytes without an end of line are kept until they are written as a line.
@@ -38,11 +41,27 @@ func (l *lines) Write(b []byte) (int, error) {
 		if n < 0 {
 			n = len(l.rest) - 1
 		}
-		if line := strings.TrimRight(string(l.rest[:n+1]), "\r\n"); line != "" {
-			if _, err := io.WriteString(l.to, l.name+": "+line+"\n"); err != nil {
-				return len(b), err
-			}
+		if err := l.pass(n + 1); err != nil {
+			return len(b), err
 		}
-		l.rest = l.rest[n+1:]
 	}
+}
+
+// pass writes the first n bytes of the rest as a line. l.mu is held.
+func (l *lines) pass(n int) error {
+	if line := strings.TrimRight(string(l.rest[:n]), "\r\n"); line != "" {
+		if _, err := io.WriteString(l.to, l.name+": "+line+"\n"); err != nil {
+			return err
+		}
+	}
+	l.rest = l.rest[n:]
+	return nil
+}
+
+// end writes a line that has no end. Nobody is told where that fails, as for the lines before: they are for people only.
+func (l *lines) end() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = l.pass(len(l.rest))
+	return nil
 }

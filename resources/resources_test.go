@@ -3,6 +3,7 @@ package resources
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/agentfly/agentfly/internal/pool"
@@ -46,4 +47,22 @@ func TestBegin(t *testing.T) {
 	r.OnBegin(func(context.Context) error { close(second); return nil })
 	r.OnBegin(func(context.Context) error { return errors.New("three") })
 	require.EqualError(t, r.Begin(t.Context()), "one\nthree")
+}
+
+// What a worker printed last is written when the resources are closed, also without an end of line, and behind what its Close prints.
+func TestLogEnds(t *testing.T) {
+	var log strings.Builder
+	r := New(Options{Log: &log})
+	w := r.Log("tools.py")
+	r.OnClose(func() error {
+		_, err := w.Write([]byte("at the end"))
+		return err
+	})
+	_, err := w.Write([]byte("one\ntwo: "))
+	require.NoError(t, err)
+	require.Equal(t, "tools.py: one\n", log.String())
+	require.NoError(t, r.Close())
+	require.Equal(t, "tools.py: one\ntools.py: two: at the end\n", log.String())
+	require.NoError(t, r.Close())
+	require.Equal(t, "tools.py: one\ntools.py: two: at the end\n", log.String())
 }
