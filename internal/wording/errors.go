@@ -41,13 +41,18 @@ func ReadObject(data []byte, into any, such string, keys ...string) (field strin
 		}
 		err = json.Unmarshal(data, into)
 	}
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &kind):
-		field = kind.Field[strings.LastIndexByte(kind.Field, '.')+1:] // without the struct that it is embedded in
-		return field, fmt.Errorf("is not such as %s: a JSON %s does not fit %s", such, Clip(kind.Value, 40), cmp.Or(field, "the whole"))
-	case err != nil:
-		return "", fmt.Errorf("is not JSON such as %s: %s", such, JSONReason(err))
+	if err != nil {
+		return NotSuch(err, such)
 	}
 	return "", nil
+}
+
+// NotSuch is what an error of encoding/json says of an object, as [ReadObject] says it.
+func NotSuch(wrong error, such string) (field string, err error) {
+	var kind *json.UnmarshalTypeError
+	if errors.As(wrong, &kind) {
+		field = kind.Field[strings.LastIndexByte(kind.Field, '.')+1:] // without the struct that it is embedded in
+		return field, fmt.Errorf("is not such as %s: a JSON %s does not fit %s", such, Clip(kind.Value, 40), cmp.Or(field, "the whole"))
+	}
+	return "", fmt.Errorf("is not JSON such as %s: %s", such, JSONReason(wrong))
 }

@@ -60,7 +60,8 @@ func (c *Callback) Run(ctx context.Context, a Assignment) (end Ended, err error)
 			Error json.RawMessage `json:"error"`
 		}
 		if err := json.Unmarshal(text, &r); err != nil {
-			return end, fmt.Errorf("the agent's service %s answered no JSON: %w", c.URL, err)
+			_, err = wording.NotSuch(err, such)
+			return end, fmt.Errorf("the agent's service %s answered what %w", c.URL, err)
 		}
 		if key, meant := misspelt(text); key != "" {
 			return end, fmt.Errorf("the agent's service %s answered the unknown key %q (did you mean %q?)", c.URL, wording.Clip(key, 40), meant)

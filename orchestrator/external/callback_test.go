@@ -13,7 +13,8 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/external"
 )
 
-// An answer of a service that is longer than what is read fails by that limit. What is no JSON object is no result, however long it is.
+// An answer of a service that is longer than what is read fails by that limit, and one whose members are of another kind by their names. What is no JSON
+// object is no result, however long it is.
 func TestALongAnswerOfAService(t *testing.T) {
 	object := func(size int) string {
 		const around = `{"answer":""}`
@@ -24,7 +25,9 @@ func TestALongAnswerOfAService(t *testing.T) {
 		"beyond the limit": {object(65537), "answered with more than 65536 bytes, which are the most that are read"},
 		"far beyond it":    {object(70_000), "answered with more than 65536 bytes, which are the most that are read"},
 		"a text":           {strings.Repeat("x", 70_000), ""},
-		"broken":           {`{"answer":`, "answered no JSON: unexpected end of JSON input"},
+		"broken":           {`{"answer":`, `answered what is not JSON such as {"answer": "391", "reward": 1}: unexpected end of JSON input`},
+		"a number":         {`{"answer": 391}`, `answered what is not such as {"answer": "391", "reward": 1}: a JSON number does not fit answer`},
+		"a reward of text": {`{"answer": "391", "reward": "1"}`, `answered what is not such as {"answer": "391", "reward": 1}: a JSON string does not fit reward`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			end, url, err := served(t, c.body)

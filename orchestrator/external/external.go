@@ -37,9 +37,12 @@ type Ended struct {
 	Output string   `json:"-"`      // the end of what it printed
 }
 
+// such is a result.
+const such = `{"answer": "391", "reward": 1}`
+
 // readResult reads what an agent says of its end. A key that a result does not have is an error: with a misspelt one the reward would be missing.
 func readResult(data []byte, into any, keys ...string) error {
-	_, err := wording.ReadObject(data, into, `{"answer": "391", "reward": 1}`, keys...)
+	_, err := wording.ReadObject(data, into, such, keys...)
 	return err
 }
 
