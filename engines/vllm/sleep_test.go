@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -161,6 +163,35 @@ func TestServerIsRestartedAsleep(t *testing.T) {
 	c, err := e.Generate(t.Context(), request(6, 1, 2, 3))
 	require.NoError(t, err)
 	require.Equal(t, wantTokens(3, request(6, 1, 2, 3)), c.TokenIDs)
+}
+
+// A server that missed looks and sleeps on, with the name of the weights that it had (level 1), is asked nothing that would wake the weights and the cache that it had: its memory is the trainer's, and what it
+// sampled would be of the old weights.
+func TestServerComesBackAsleep(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, func(o *Options) { o.Sleep = 1 }, f)
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+	require.NoError(t, e.Sleep(t.Context()))
+	f.set(func() {
+		f.control = func(w http.ResponseWriter, _ *http.Request) bool {
+			hangUp(w)
+			return true
+		}
+	})
+	within(t, "it is missed", func() bool { return e.states() == "down" })
+	var all sync.WaitGroup
+	var err error
+	all.Go(func() { err = e.Update(t.Context(), fakeWeights(t, 3, 2)) }) // waits for it
+	time.Sleep(20 * time.Millisecond)
+	var calls []string
+	f.record(&calls)
+	all.Wait()
+	require.NoError(t, err)
+	f.set(func() {
+		require.Equal(t, []string{"/wake_up?tags=weights", "/wake_up?tags=kv_cache"}, slices.DeleteFunc(calls, func(c string) bool { return !strings.HasPrefix(c, "/wake_up") }))
+		require.Equal(t, 3.0, f.weights)
+	})
+	require.Equal(t, "serving", e.states())
 }
 
 // A replica that misses a look while it sleeps wakes with the others, if it is there by then.

@@ -178,7 +178,8 @@ func (up *updater) awaitAnswer(ctx context.Context, until time.Time, missing []e
 }
 
 // rejoin probes a replica that was away, which may be another server now. It serves nobody before it is loaded. One that has this run's
-// unproven weights is the server that was probed before, and stays paused: its load may not have ended, see probe.
+// unproven weights is the server that was probed before, and stays paused: its load may not have ended, see probe. One that
+// sleeps on stays asleep: a probe would wake its old weights and its cache.
 func (up *updater) rejoin(ctx context.Context, r *replica) error {
 	name, err := "", r.healthy(ctx)
 	if err == nil {
@@ -194,10 +195,18 @@ func (up *updater) rejoin(ctx context.Context, r *replica) error {
 	if name != up.options.unprovenName() {
 		ctx, cancel := context.WithTimeout(ctx, up.options.ControlTimeout)
 		defer cancel()
-		if server, err = r.probe(ctx); err != nil {
-			return err
+		sleeps := false
+		if up.fleet.want().sleeping {
+			if sleeps, err = r.client.isSleeping(ctx); err != nil {
+				return err
+			}
 		}
-		name = server.Version
+		if !sleeps {
+			if server, err = r.probe(ctx); err != nil {
+				return err
+			}
+			name = server.Version
+		}
 	}
 	r.standing.set(updating, nil)
 	r.standing.adopt(name, server.Model, -1) // what the server names until it is loaded
