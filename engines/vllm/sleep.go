@@ -19,8 +19,8 @@ import (
 //	Update: is it asleep still? ─► wake the weights ─► load ─► name the version ─► empty the prefix cache ─► wake the cache ─► proof ─► serve
 //
 // The weights wake alone, so that the old cache and the new weights never lie in memory together; the proof comes last,
-// because a server without a cache computes nothing. A replica that is away is waited for first, because it would take
-// memory when it returns. On any error no replica serves.
+// because a server without a cache computes nothing. A replica that is away, or ends before any sleeps, is waited for first, because it
+// would take memory when it returns. On any error no replica serves.
 func (e *Engine) Sleep(ctx context.Context) error {
 	if err := e.updater.sleep(ctx); err != nil {
 		return fmt.Errorf("vllm: sleep: %w", err)
@@ -43,20 +43,28 @@ func (up *updater) sleep(ctx context.Context) error {
 	if err := up.fleet.isLost(); err != nil {
 		return err
 	}
-	if err := up.allBack(ctx); err != nil {
-		return up.life.orClosed(err)
+	for until := time.Now().Add(up.options.Patience); ; {
+		if err := up.allBack(ctx, until); err != nil {
+			return up.life.orClosed(err)
+		}
+		current := up.fleet.want().current
+		adapter := up.options.Way == WayLoRA || current != nil && up.options.wayOf(current.Path) == WayLoRA
+		if adapter && up.options.Sleep > 1 {
+			return errors.New("level 2 drops the weights that the adapter comes on top of; use level 1")
+		}
+		again := false
+		err := up.inTurn(ctx, func() (err error) {
+			again, err = up.sleepAll(ctx, until)
+			return err
+		})
+		if err != nil || !again {
+			return err
+		}
 	}
-	current := up.fleet.want().current
-	adapter := up.options.Way == WayLoRA || current != nil && up.options.wayOf(current.Path) == WayLoRA
-	if adapter && up.options.Sleep > 1 {
-		return errors.New("level 2 drops the weights that the adapter comes on top of; use level 1")
-	}
-	return up.inTurn(ctx, func() error { return up.sleepAll(ctx) })
 }
 
 // allBack waits until no replica is away. It asks each: one may have ended since the last look at it.
-func (up *updater) allBack(ctx context.Context) error {
-	until := time.Now().Add(up.options.Patience)
+func (up *updater) allBack(ctx context.Context, until time.Time) error {
 	for {
 		changes := up.fleet.changes()
 		want := up.fleet.want()
@@ -82,29 +90,41 @@ func (up *updater) allBack(ctx context.Context) error {
 
 // answer tells whether every replica that serves can be reached, and takes those that cannot out of service.
 func (up *updater) answer(ctx context.Context) bool {
-	errs := make([]error, len(up.fleet.replicas))
-	var all sync.WaitGroup
-	for i, r := range up.fleet.replicas {
-		all.Go(func() {
-			if errs[i] = r.healthy(ctx); lost(errs[i]) {
-				r.standing.fail(down, errs[i])
-			}
-		})
-	}
-	all.Wait()
+	errs := up.onAll(func(r *replica) error {
+		err := r.healthy(ctx)
+		if lost(err) {
+			r.standing.fail(down, err)
+		}
+		return err
+	})
 	return !slices.ContainsFunc(errs, lost)
 }
 
-func (up *updater) sleepAll(ctx context.Context) error {
-	errs := make([]error, len(up.fleet.replicas))
-	var all sync.WaitGroup
-	for i, r := range up.fleet.replicas {
+// sleepAll takes every replica to sleep. again: one ended before any slept, and it is not late yet; the others serve on, and all are to be taken to
+// sleep when it is back.
+func (up *updater) sleepAll(ctx context.Context, until time.Time) (again bool, err error) {
+	replicas := up.fleet.replicas
+	states := make([]condition, len(replicas))
+	for i, r := range replicas {
+		states[i], _ = r.standing.status()
 		r.standing.set(updating, nil)
-		all.Go(func() { errs[i] = up.layDown(ctx, r) })
 	}
-	all.Wait()
+	errs := up.onAll(func(r *replica) error { return up.warmForSleep(ctx, r) })
+	if ended(errs) && ctx.Err() == nil && time.Now().Before(until) {
+		for i, r := range replicas {
+			if errs[i] != nil {
+				r.standing.set(down, errs[i])
+			} else {
+				r.standing.set(states[i], nil)
+			}
+		}
+		return true, nil
+	}
+	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		errs = up.onAll(func(r *replica) error { return up.layDown(ctx, r) })
+	}
 	var bad []error
-	for i, r := range up.fleet.replicas {
+	for i, r := range replicas {
 		if errs[i] != nil {
 			bad = append(bad, fmt.Errorf("%s: %w", r.url, errs[i]))
 		}
@@ -114,25 +134,50 @@ func (up *updater) sleepAll(ctx context.Context) error {
 		if errors.Is(err, engines.ErrForeign) {
 			up.fleet.lose(nil, err)
 		}
-		return err
+		return false, err
 	}
 	up.fleet.slept()
-	for _, r := range up.fleet.replicas {
+	for _, r := range replicas {
 		r.standing.set(asleep, nil)
 	}
-	return nil
+	return false, nil
+}
+
+// onAll does something with all replicas at once, and returns the error of each.
+func (up *updater) onAll(do func(r *replica) error) []error {
+	errs := make([]error, len(up.fleet.replicas))
+	var all sync.WaitGroup
+	for i, r := range up.fleet.replicas {
+		all.Go(func() { errs[i] = do(r) })
+	}
+	all.Wait()
+	return errs
+}
+
+// ended tells whether replicas failed, and each because it does not answer any more.
+func ended(errs []error) bool {
+	failed := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
+	return len(failed) > 0 && !slices.ContainsFunc(failed, func(err error) bool {
+		var gone *lostError
+		return !errors.As(err, &gone) || gone.late
+	})
+}
+
+// warmForSleep is what comes before any replica sleeps.
+func (up *updater) warmForSleep(ctx context.Context, r *replica) error {
+	u := &updateRun{replica: r, before: r.standing.held().model}
+	steps := []step{{"look whose weights it has", u.own}}
+	if current := up.fleet.want().current; current != nil && current.Probe != nil { // for the proof of the next update: this cache must be gone then
+		u.weights = *current
+		steps = append(steps, step{"warm the cache", u.warm})
+	}
+	return inSteps(ctx, up.options.ControlTimeout, steps)
 }
 
 // layDown takes one replica to sleep.
 func (up *updater) layDown(ctx context.Context, r *replica) error {
-	u := &updateRun{replica: r, before: r.standing.held().model}
-	if current := up.fleet.want().current; current != nil {
-		u.weights = *current
-	}
-	steps := []step{{"look whose weights it has", u.own}, {"sleep", u.sleep}, {"is it asleep", u.sleeps}}
-	if u.weights.Probe != nil { // for the proof of the next update: this cache must be gone then
-		steps = slices.Insert(steps, 1, step{"warm the cache", u.warm})
-	}
+	u := &updateRun{replica: r}
+	steps := []step{{"sleep", u.sleep}, {"is it asleep", u.sleeps}}
 	if up.options.Sleep > 1 {
 		steps = append(steps, step{"name the version", u.disown})
 	}

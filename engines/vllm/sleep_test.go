@@ -298,3 +298,58 @@ func TestSleepWaitsForEveryReplica(t *testing.T) {
 	require.Equal(t, "asleep asleep", e.states())
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 3, 2)))
 }
+
+// A server that ends while its cache is warmed for the sleep, before any sleeps, is waited for as before the warming: the others serve meanwhile, and all
+// go to sleep together.
+func TestServerEndsBeforeItSleeps(t *testing.T) {
+	for _, level := range []int{1, 2} {
+		t.Run(fmt.Sprint("level ", level), func(t *testing.T) {
+			a, b := newFake(t), newFake(t)
+			e := connect(t, func(o *Options) { o.Sleep = level }, a, b)
+			require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+			var ended atomic.Bool
+			gone := func(w http.ResponseWriter) bool {
+				if ended.Load() {
+					hangUp(w)
+				}
+				return ended.Load()
+			}
+			b.set(func() {
+				b.intercept = func(w http.ResponseWriter, _ *http.Request, n int) bool {
+					ended.Store(true)
+					return gone(w)
+				}
+				b.control = func(w http.ResponseWriter, _ *http.Request) bool { return gone(w) }
+			})
+			var all sync.WaitGroup
+			var err error
+			all.Go(func() { err = e.Sleep(t.Context()) })
+			within(t, "it is missed", func() bool { return e.states() == "serving down" })
+			a.set(func() { require.NotContains(t, a.paths, "/sleep") })
+			q := request(6, 1, 2, 3)
+			c, failed := e.Generate(t.Context(), q)
+			require.NoError(t, failed)
+			require.Equal(t, wantTokens(2, q), c.TokenIDs)
+			b.restart()
+			b.set(func() { b.intercept = nil })
+			ended.Store(false)
+			all.Wait()
+			require.NoError(t, err)
+			require.Equal(t, "asleep asleep", e.states())
+			require.NoError(t, e.Update(t.Context(), fakeWeights(t, 3, 2)))
+			require.Equal(t, "serving serving", e.states())
+		})
+	}
+	f := newFake(t)
+	e := connect(t, func(o *Options) { o.Patience = 50 * time.Millisecond }, f)
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+	f.set(func() {
+		f.intercept = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
+			hangUp(w)
+			return true
+		}
+	})
+	err := e.Sleep(t.Context())
+	require.ErrorContains(t, err, f.URL)
+	require.ErrorContains(t, err, "EOF", "it ends each time, and is not waited for longer than a server that is away")
+}
