@@ -91,6 +91,14 @@ func repairOperators() {
 		})
 	}
 	replace([]vm.OpCode{vm.COMPARE_OP}, compare)
+	replace([]vm.OpCode{vm.BINARY_ADD, vm.INPLACE_ADD}, func(a, b py.Object, _ int32) (py.Object, error) { // gpython adds those that are as long as each other
+		x, isA := a.(py.Tuple)
+		y, isB := b.(py.Tuple)
+		if isA && isB {
+			return slices.Concat(x, y), nil
+		}
+		return nil, nil
+	})
 	set := instructions[vm.BUILD_SET]
 	instructions[vm.BUILD_SET] = func(m *vm.Vm, count int32) error {
 		var given []py.Object
@@ -113,6 +121,19 @@ func repairOperators() {
 		}
 		m.SET_TOP(o)
 		return add(m, at)
+	}
+	next := instructions[vm.FOR_ITER]
+	instructions[vm.FOR_ITER] = func(m *vm.Vm, after int32) error { // gpython ends a loop at any error
+		o, err := py.Next(m.TOP())
+		switch {
+		case err == nil:
+			m.PUSH(o)
+			return nil
+		case !isStop(err):
+			return err
+		}
+		m.SET_TOP(py.NewIterator(py.Tuple{}))
+		return next(m, after)
 	}
 	for _, c := range []vm.OpCode{vm.UNARY_NOT, vm.POP_JUMP_IF_FALSE, vm.POP_JUMP_IF_TRUE, vm.JUMP_IF_FALSE_OR_POP, vm.JUMP_IF_TRUE_OR_POP} {
 		original := instructions[c]
@@ -176,6 +197,16 @@ func onNumbers(f py.NewFunc) py.NewFunc {
 		}
 		return f(t, args, kwargs)
 	}
+}
+
+// withNumbers is a function that takes a number for each truth value.
+func withNumbers(name string, f py.Object) *py.Method {
+	numeric := onNumbers(func(_ *py.Type, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		return py.Call(f, args, kwargs)
+	})
+	return py.MustNewMethod(name, func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		return numeric(nil, args, kwargs)
+	}, 0, "")
 }
 
 // compare is a comparison that gpython refuses or gets wrong; nil: its own is right.

@@ -42,16 +42,14 @@ func repair(ctx py.Context) {
 	b["max"] = py.MustNewMethod("max", func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
 		return extreme("max", 1, args, kwargs)
 	}, 0, "")
-	maps.Copy(py.GetModuleImpl("math").Globals, mathAdded)
+	numbers := py.GetModuleImpl("math")
+	maps.Copy(numbers.Globals, mathAdded)
+	for i, f := range numbers.Methods {
+		numbers.Methods[i] = withNumbers(f.Name, f)
+	}
 	py.FloatType.New, py.IntType.New = onNumbers(py.FloatType.New), onNumbers(py.IntType.New)
 	for _, n := range []string{"abs", "divmod", "pow"} {
-		f := b[n]
-		numeric := onNumbers(func(_ *py.Type, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
-			return py.Call(f, args, kwargs)
-		})
-		b[n] = py.MustNewMethod(n, func(_ py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
-			return numeric(nil, args, kwargs)
-		}, 0, "")
+		b[n] = withNumbers(n, b[n])
 	}
 	b["callable"] = py.MustNewMethod("callable", func(_, o py.Object) (py.Object, error) {
 		_, ok := o.(py.I__call__)
@@ -80,6 +78,7 @@ func repair(ctx py.Context) {
 	}}
 	addMethods()
 	repairOperators()
+	repairExceptions(b)
 }
 
 // mathAdded is what the module math has besides gpython's own.
@@ -215,6 +214,7 @@ func buildClass(build py.Object, args py.Tuple, kwargs py.StringDict) (py.Object
 			maps.Copy(t.Dict, names)
 			// An except finds the classes above this one in its method resolution order, which Ready computes.
 			t.ObjectType, t.Base, t.Bases = py.TypeType, base, slices.Clone(args[2:])
+			t.New, t.Init = newException, initException
 			t.Flags &^= py.TPFLAGS_READY
 			return t, t.Ready()
 		}
@@ -225,6 +225,9 @@ func buildClass(build py.Object, args py.Tuple, kwargs py.StringDict) (py.Object
 	}
 	if t, ok := out.(*py.Type); ok {
 		inherit(t)
+		if f, ok := t.Dict["__next__"].(*py.Function); ok {
+			t.Dict["__next__"] = nextOf(f)
+		}
 	}
 	return out, nil
 }
@@ -234,11 +237,34 @@ func inherit(t *py.Type) {
 	for _, base := range t.Mro {
 		for n, f := range base.(*py.Type).Dict {
 			_, isFunction := f.(*py.Function)
-			if _, own := t.Dict[n]; isFunction && !own && strings.HasPrefix(n, "__") {
+			if _, own := t.Dict[n]; (isFunction || n == "__next__") && !own && strings.HasPrefix(n, "__") {
 				t.Dict[n] = f
 			}
 		}
 	}
+}
+
+// nextOf is the __next__ of a class of the file, which ends as gpython's own iterators do: all that takes an iterator knows that end alone.
+func nextOf(f *py.Function) *py.Method {
+	return py.MustNewMethod("__next__", func(self py.Object, args py.Tuple) (py.Object, error) {
+		if len(args) == 0 { // bound
+			args = py.Tuple{self}
+		}
+		out, err := py.Call(f, args, nil)
+		if isStop(err) {
+			return nil, py.StopIteration
+		}
+		return out, err
+	}, 0, "")
+}
+
+// isStop tells the end of an iterator from another error.
+func isStop(err error) bool {
+	if err == py.StopIteration {
+		return true
+	}
+	e, _ := exception(err)
+	return e != nil && e.Base.IsSubtype(py.StopIteration)
 }
 
 // truth is bool(o): gpython asks no object of the file's classes.

@@ -160,15 +160,7 @@ func str(v py.Object) (string, error) {
 	case py.Float, *py.List, py.Tuple, py.StringDict, *py.Set, *py.FrozenSet:
 		return repr(v)
 	case *py.Exception:
-		_, own := v.Base.Dict["__str__"]
-		args, _ := v.Args.(py.Tuple)
-		switch {
-		case own:
-		case len(args) > 1:
-			return repr(args)
-		case len(args) == 1 && v.Base.IsSubtype(py.KeyError):
-			return repr(args[0])
-		}
+		return exceptionText(v, "__str__")
 	}
 	o, err := py.Str(v)
 	if err != nil {
@@ -194,6 +186,8 @@ func repr(v py.Object) (string, error) {
 	switch v := v.(type) {
 	case py.Float:
 		return floatText(float64(v)), nil
+	case *py.Exception:
+		return exceptionText(v, "__repr__")
 	case *py.List:
 		open, end = "[", "]"
 		for _, o := range v.Items {
@@ -276,21 +270,10 @@ func lastLine(err error) string {
 		return "SystemError: gpython: " + strings.Join(strings.Fields(err.Error()), " ")
 	}
 	out := e.Base.Name
-	args, _ := e.Args.(py.Tuple)
-	var message string
-	switch {
-	case len(args) == 1 && e.Base.IsSubtype(py.KeyError):
-		message, err = repr(args[0])
-	case len(args) == 1:
-		message, err = str(args[0])
-	case len(args) > 1:
-		message, err = repr(args)
-	}
-	if err != nil && len(args) == 0 {
-		err = nil
-	}
-	if message != "" {
+	if message, err := str(e); err == nil && message != "" {
 		out += ": " + message
+	} else if err != nil {
+		out += ": <exception str() failed>"
 	}
 	out = strings.Join(strings.Fields(out), " ")
 	return strings.ToValidUTF8(out[:min(len(out), 2000)], "")
