@@ -5,6 +5,9 @@ import (
 	"math"
 )
 
+// OverlongPart is the reward part that holds the penalty of overlong shaping.
+const OverlongPart = "overlong"
+
 // Overlong is DAPO's soft punishment of trajectories that come close to the token limit (arXiv 2503.14476, eq. 13).
 type Overlong struct {
 	Buffer int     `json:"buffer,omitempty" yaml:"buffer,omitempty" doc:"tokens before the limit in which the penalty grows; 0: off" range:"0 or more"`

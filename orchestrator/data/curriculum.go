@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -20,6 +21,7 @@ type curriculum struct {
 	numbers [][]float64    // difficulty: [pool][task]
 	epochs  int            // difficulty: that are ordered
 	success *float64       // data.success
+	shaped  bool           // rewards have a penalty of overlong shaping
 	where   map[string]int // pool of a task's id
 	state   *CurriculumState
 }
@@ -181,11 +183,21 @@ func (c *curriculum) outcome(g trajectory.Group) (l last, finished bool) {
 		}
 		n++
 		l.Masked += float64(t.ResponseTokens())
-		if Succeeded(g.Task, t, c.success) {
+		if Succeeded(g.Task, t, c.least(t)) {
 			l.Success++
 		}
 	}
 	return last{l.Success / n, l.Masked / n}, n > 0
+}
+
+// least is the return of a trajectory from which on it succeeds; nil: its answer decides. The penalty of overlong shaping says nothing of
+// success, so it is added here too: where it was subtracted from the return, rounding could decide.
+func (c *curriculum) least(t *trajectory.Trajectory) *float64 {
+	if c.success == nil || !c.shaped {
+		return c.success
+	}
+	shaped := *c.success + t.RewardParts[algorithms.OverlongPart]
+	return &shaped
 }
 
 // fits tells whether the state is one of this curriculum and data.

@@ -3,11 +3,14 @@ package data
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -146,5 +149,32 @@ func TestAStandingOfAnotherCurriculumIsNotTaken(t *testing.T) {
 		{By: "mask_count", Pools: []tracked{{Open: []epoch{{0, []int{1}}, {2, []int{1}}}}}},
 	} {
 		require.False(t, broken.fits(s.curriculum))
+	}
+}
+
+// A success is what the job's rewards say: the penalty of overlong shaping, which is a part of the reward that is trained, says nothing of it.
+func TestSuccessRateReadsTheRewardBeforeOverlongShaping(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "train.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte(`{"id": "long", "prompt": "?"}`+"\n"), 0o644))
+	for _, c := range []struct {
+		shaped  algorithms.Overlong
+		success float64
+	}{
+		{algorithms.Overlong{Buffer: 10, Factor: 0.9}, 1},
+		{algorithms.Overlong{}, 0}, // the part is that of a reward with this name
+	} {
+		least := 0.7
+		j := &job.Job{
+			Data:      job.Data{Train: job.Sources{{Path: path}}, Success: &least, Curriculum: &job.Curriculum{By: "success_rate"}},
+			Algorithm: algorithms.Config{Overlong: c.shaped}, Rollout: job.Rollout{Groups: 1}, Seed: 1,
+		}
+		_, s, err := ReadTraining(j, nil)
+		require.NoError(t, err)
+		group := trajectory.Group{Task: trajectory.Task{ID: "long"}}
+		for _, penalty := range []float64{-0.1, -0.3, -0.9} {
+			group.Trajectories = append(group.Trajectories, &trajectory.Trajectory{Reward: 0.7 + penalty, RewardParts: map[string]float64{"overlong": penalty}})
+		}
+		s.Observe([]trajectory.Group{group}, []int{1})
+		require.Equal(t, c.success, s.curriculum.state.Pools[0].Last["long"].Success)
 	}
 }

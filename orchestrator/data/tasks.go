@@ -62,6 +62,7 @@ func ReadTraining(j *job.Job, own Own) (train *Tasks, deal *Dealer, err error) {
 		deal, err = NewDealer(train, j.Data, j.Rollout.Groups, j.Seed)
 	}
 	if c := j.Data.Curriculum; err == nil && c != nil && c.By == "success_rate" {
+		deal.curriculum.shaped = j.Algorithm.Overlong.Buffer > 0
 		err = needAnswers(j, train, "data.curriculum")
 	}
 	return train, deal, inputError(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -45,9 +46,6 @@ func (w *rollouts) Usable(g trajectory.Group) bool {
 	return algorithms.Informative(rewards)
 }
 
-// overlongPart is the reward part that overlong shaping adds.
-const overlongPart = "overlong"
-
 // shape adds DAPO's soft punishment to the reward of a finished trajectory (arXiv 2503.14476, eq. 13): tokens are those of
 // its longest sequence, prompt and observations included, as rollout.max_tokens counts them; a trajectory that was cut by
 // that limit is at the limit.
@@ -63,11 +61,11 @@ func (w *rollouts) shape(tr *trajectory.Trajectory) {
 	if tr.StopReason == trajectory.StopMaxTokens && !tr.Cut() { // one that max_new_tokens cut has the tokens that it has
 		tokens = w.sampler.MaxTotal
 	}
-	parts := map[string]float64{overlongPart: o.Penalty(tokens, w.sampler.MaxTotal)}
-	for name, v := range tr.RewardParts {
-		parts[name] = v
-	}
-	tr.Reward, tr.RewardParts = tr.Reward+parts[overlongPart], parts
+	penalty := o.Penalty(tokens, w.sampler.MaxTotal)
+	parts := map[string]float64{}
+	maps.Copy(parts, tr.RewardParts)
+	parts[algorithms.OverlongPart] = penalty
+	tr.Reward, tr.RewardParts = tr.Reward+penalty, parts
 }
 
 func (w *rollouts) Task(stratum, position int) trajectory.Task {

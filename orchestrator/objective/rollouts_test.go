@@ -18,7 +18,16 @@ func TestOverlongShapingOfACutCompletion(t *testing.T) {
 	tr := r.Sample(t.Context(), rollout.Place{Task: rollouttest.Task("sum", "2 and 3?", "5"), Phase: "train"})
 	w := &rollouts{sampler: r, algorithm: &algorithms.Algorithm{Overlong: algorithms.Overlong{Buffer: 100, Factor: 1}}}
 	w.shape(tr)
-	require.Zero(t, tr.RewardParts[overlongPart])
+	require.Zero(t, tr.RewardParts[algorithms.OverlongPart])
+}
+
+// The part overlong is the penalty, also beside a reward of the job that has this name.
+func TestOverlongShapingBesideARewardOfItsName(t *testing.T) {
+	w := &rollouts{sampler: &rollout.Sampler{MaxTotal: 100}, algorithm: &algorithms.Algorithm{Overlong: algorithms.Overlong{Buffer: 10, Factor: 0.5}}}
+	tr := &trajectory.Trajectory{Reward: 1, RewardParts: map[string]float64{"overlong": 1}, StopReason: trajectory.StopMaxTokens}
+	w.shape(tr)
+	require.Equal(t, 0.5, tr.Reward)
+	require.Equal(t, map[string]float64{"overlong": -0.5}, tr.RewardParts)
 }
 
 // Dynamic sampling compares what the update would: a reward of calls that are not trained makes no group informative.
