@@ -175,7 +175,7 @@ func (o *RL) sample(ctx context.Context, at At) (*schedule.Batch, error) {
 func (o *RL) openFeed(at At) (*schedule.Feed, error) {
 	l := schedule.LimitsOf(o.job, o.algorithm, len(o.dealer.Strata))
 	feed := schedule.NewFeed(o.rollouts(), schedule.Options{
-		Limits: l, Step: at.Step, Version: at.Version, Size: o.job.Rollout.GroupSize, Greedy: o.algorithm.Estimator.Needs.Greedy,
+		Limits: l, Step: at.Step, Version: at.Version, Size: o.job.Rollout.GroupSize, Greedy: o.algorithm.Estimator.Needs.Greedy, Trees: o.sampler.Trees != nil,
 		Dealt: o.dealer.Positions(at.Dealt, at.Step, l.Each()), Frozen: o.sampler.Frozen,
 	})
 	if o.found.Groups.Log == nil {

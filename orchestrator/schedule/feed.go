@@ -15,6 +15,7 @@ type Feed struct {
 	work    Work
 	size    int                        // of a group
 	greedy  bool                       // a group has a greedy rollout beside it
+	trees   bool                       // see Options
 	frozen  func(trajectory.Role) bool // see Options
 	changed chan struct{}              // buffered: something happened that sample waits for
 	joined  sync.WaitGroup
@@ -55,6 +56,7 @@ type Options struct {
 	Version int32                      // that samples
 	Size    int                        // trajectories of a group
 	Greedy  bool                       // a group has a greedy rollout beside it
+	Trees   bool                       // the trajectories of a group branch, so that none has ended before all have
 	Dealt   []int                      // tasks that each stratum of the data has dealt
 	Frozen  func(trajectory.Role) bool // what the policy samples in that role is not trained, and so never too stale; nil: all is trained
 }
@@ -74,7 +76,7 @@ type Group struct {
 
 func NewFeed(w Work, o Options) *Feed {
 	return &Feed{
-		work: w, size: o.Size, greedy: o.Greedy, frozen: o.Frozen, changed: make(chan struct{}, 1), plan: newPipeline(o.Limits, o.Step, o.Version, 0), inFlight: map[int]*Group{}, dealt: o.Dealt,
+		work: w, size: o.Size, greedy: o.Greedy, trees: o.Trees, frozen: o.Frozen, changed: make(chan struct{}, 1), plan: newPipeline(o.Limits, o.Step, o.Version, 0), inFlight: map[int]*Group{}, dealt: o.Dealt,
 	}
 }
 

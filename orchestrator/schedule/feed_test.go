@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -133,6 +134,27 @@ func TestStalenessLeavesOutFrozenRoles(t *testing.T) {
 			}
 			require.Equal(t, want, g.version)
 		})
+	}
+}
+
+// The leaves of trees end together: a group of which some had ended when the run stopped was cut as a whole, whatever places the log gives them.
+func TestARestoredGroupOfTreesWasCutAsAWhole(t *testing.T) {
+	w := &scriptedWork{size: 4, version: 3}
+	for _, whole := range []bool{false, true} {
+		f := NewFeed(w, Options{Limits: Limits{Groups: 1, Strata: 1, Capacity: 2, Staleness: 1, Updates: 1, Numbered: true, Steps: 30}, Size: 4, Version: 3, Dealt: []int{0}, Trees: true})
+		g := f.admit(t.Context())[0]
+		o := &store.Outstanding{Left: true, Finished: make([]*trajectory.Trajectory, 4), Partial: make([]*trajectory.Trajectory, 4)}
+		ended := map[string]*trajectory.Trajectory{}
+		for i, place := range []trajectory.Place{{Index: 0}, {Index: 1}, {Index: 0, Branch: "0"}, {Index: 0, Branch: "1"}} {
+			if i < 3 || whole {
+				o.Finished[i] = &trajectory.Trajectory{ID: place.ID(), Index: place.Index, Branch: place.Branch}
+				ended[place.ID()] = o.Finished[i]
+			}
+		}
+		f.reopen(g, o, ended)
+		require.Equal(t, whole, g.complete)
+		require.Equal(t, slices.Repeat([]bool{!whole}, 4), g.cut)
+		require.Equal(t, slices.Repeat([]bool{!whole}, 4), g.Running)
 	}
 }
 

@@ -73,6 +73,11 @@ func (f *Feed) reopen(g *Group, o *store.Outstanding, done map[string]*trajector
 		g.Running[i], g.cut[i] = tr == nil, tr == nil && o.Left
 		group.Trajectories = append(group.Trajectories, tr)
 	}
+	if f.trees && slices.Contains(g.Running, true) { // the place of a leaf is known when all have ended
+		for i := range g.Running {
+			g.Running[i], g.cut[i] = true, o.Left
+		}
+	}
 	if f.greedy {
 		if group.Greedy = done[store.ID(store.Greedy, g.Step, g.Slot.Group, 0)]; group.Greedy == nil {
 			return
