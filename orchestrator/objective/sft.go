@@ -123,7 +123,7 @@ func (o *SFT) next(ctx context.Context, from At) (groups []trajectory.Group, end
 	var all sync.WaitGroup
 	errs := make([]error, end-at)
 	for i := range end - at {
-		recorded := *o.train[data.Index(o.job.Seed, 0, len(o.train), at+i)]
+		recorded := alone(o.train[data.Index(o.job.Seed, 0, len(o.train), at+i)])
 		recorded.ID, recorded.Step, recorded.Group, recorded.Index = sftPhase+"-"+strconv.Itoa(step)+"-"+strconv.Itoa(i), step, i, 0
 		task := trajectory.Task{ID: recorded.TaskID}
 		groups = append(groups, trajectory.Group{Task: task, Trajectories: []*trajectory.Trajectory{&recorded}})
@@ -131,6 +131,16 @@ func (o *SFT) next(ctx context.Context, from At) (groups []trajectory.Group, end
 	}
 	all.Wait()
 	return groups, end, errors.Join(errs...)
+}
+
+// alone is a trajectory without the tree of the run that it was sampled in: here it has a place of its own, and what it forked off is not in the store.
+func alone(t *trajectory.Trajectory) trajectory.Trajectory {
+	out := *t
+	out.Branch, out.Forked, out.ForkedAt, out.Turns = "", 0, 0, slices.Clone(t.Turns)
+	for k := range out.Turns {
+		out.Turns[k].Shared, out.Turns[k].Begun = "", nil
+	}
+	return out
 }
 
 // Evaluate implements Objective: it computes the loss of the held-out conversations, the mean over their response tokens.
