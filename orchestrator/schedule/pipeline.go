@@ -37,7 +37,7 @@ type pipeline struct {
 	flat     []*Slot // ended without use since the last batch
 	retries  [][]int // [stratum] groups that were given up: their tasks are sampled once more, first
 	begun    bool    // rounds: the step's first round was admitted
-	lost     []int   // rounds: groups of each stratum that Restore gave up, for which others are still to be admitted
+	lost     []int   // rounds: groups of each stratum that Restore gave up or found missing, for which others are still to be admitted
 	refills  int     // rounds after the first; without rounds: groups admitted in place of flat ones
 }
 
@@ -122,23 +122,36 @@ func (p *pipeline) Restore(slots []*Slot) (dropped []*Slot) {
 	}
 	p.giveUp(dropped)
 	if p.limits.rounds() {
-		p.replace(dropped)
+		p.replace(slots, dropped)
 	}
 	return dropped
 }
 
-// replace makes room in the round that goes on for as many groups as it lost and the step lacks. Only groups of mode async
-// are lost, which knows no rounds: none of them was a refill.
-func (p *pipeline) replace(dropped []*Slot) {
-	if len(dropped) == 0 {
+// replace makes room in the round that goes on for as many groups as it lost and the step lacks, and for those that are missing of
+// the step's first round, because it began with fewer. Only groups of mode async are lost, which knows no rounds: none of them was a
+// refill.
+func (p *pipeline) replace(slots, dropped []*Slot) {
+	if len(slots) == 0 {
 		return
 	}
-	p.refills, p.lost = 0, make([]int, p.limits.Strata)
-	for _, s := range dropped {
-		p.lost[s.stratum]++
+	if len(dropped) > 0 {
+		p.refills = 0
 	}
-	for k, n := range p.lost {
-		p.lost[k] = max(0, min(n, p.limits.Each()-len(p.of(k, func(*Slot) bool { return true }))))
+	lost, each := make([]int, p.limits.Strata), p.limits.Each()
+	for k := range lost {
+		count := func(all []*Slot) (n int) {
+			for _, s := range all {
+				if s.stratum == k {
+					n++
+				}
+			}
+			return n
+		}
+		missing := max(0, each-count(slots))
+		lost[k] = max(0, min(count(dropped)+missing, each-count(p.open)))
+	}
+	if slices.Max(lost) > 0 {
+		p.lost = lost
 	}
 }
 
@@ -214,11 +227,10 @@ func (p *pipeline) room() []int {
 
 // nextRound is the room of a step that waits for all that it admitted.
 func (p *pipeline) nextRound(out []int) {
-	if copy(out, p.lost); p.lost != nil {
+	if p.lost != nil {
+		copy(out, p.lost)
 		p.lost = nil
-		if slices.Max(out) > 0 {
-			return
-		}
+		return
 	}
 	if p.training || !p.Idle() || p.begun && p.enough() {
 		return

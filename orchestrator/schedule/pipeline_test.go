@@ -114,6 +114,38 @@ func TestGroupsThatAreTooOldForRoundsAreSampledAgain(t *testing.T) {
 	}
 }
 
+// A step that began with fewer groups than rollout.groups now says is filled up at once: what is missing of its first round is no refill.
+func TestAStepGoesOnWithMoreGroups(t *testing.T) {
+	for _, refills := range []int{0, 10} {
+		for _, flat := range []bool{false, true} {
+			p := newPipeline(Limits{Groups: 6, Strata: 2, Capacity: 6, Updates: 1, Refills: refills}, 7, 3, 3)
+			slots := []*Slot{ // one of a stratum and two of the other, as with a refill
+				{n: 0, Step: 7, Group: 0, version: 3, retryOf: -1, complete: flat},
+				{n: 1, stratum: 1, Step: 7, Group: 1, version: 3, retryOf: -1, complete: true, useful: true},
+				{n: 2, stratum: 1, Step: 7, Group: 2, version: 3, retryOf: -1},
+			}
+			require.Empty(t, p.Restore(slots))
+			more := p.Admit()
+			require.Equal(t, []int{3, 4, 5}, numbers(more), "beside those that go on")
+			require.Equal(t, []int{0, 0, 1}, []int{more[0].stratum, more[1].stratum, more[2].stratum})
+			waits(t, p)
+			complete(t, p, 3, 2, 3, 4, 5)
+			trained := []int{1, 2, 3, 4, 5}
+			if !flat {
+				complete(t, p, 3, 0)
+				trained = []int{0, 1, 2, 3, 4, 5}
+			} else if refills > 0 {
+				require.Equal(t, []int{6}, numbers(p.Admit()))
+				complete(t, p, 3, 6)
+				trained = append(trained, 6)
+			}
+			b := batchOf(t, p)
+			require.Equal(t, trained, numbers(b.groups))
+			require.Equal(t, flat && refills > 0, b.refills == 1)
+		}
+	}
+}
+
 func TestAsyncOverlapsWithinTheBound(t *testing.T) {
 	p := newPipeline(Limits{Groups: 2, Strata: 1, Capacity: 6, Staleness: 2, Updates: 1, Numbered: true, Steps: 100}, 0, 0, 0)
 	require.Equal(t, []int{0, 1, 2, 3, 4, 5}, numbers(p.Admit()))
