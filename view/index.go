@@ -34,6 +34,7 @@ type entry struct {
 	Lowest    int32 // policy version of a sampled token; -1 without any
 	Staleness int   // -1: it was not trained
 	TrainedAt int   // step; -1: it was not trained
+	Dropped   bool  // it will not be: a step left its group out, or it was given up
 	Calls     []call
 
 	text   []byte // in lower case; nil: nothing, or unread
@@ -155,6 +156,7 @@ type index struct {
 	entries []*entry
 	place   map[string]int // by id
 	batches map[store.GroupRef]store.Batch
+	dropped map[store.GroupRef]bool
 	names   interner
 	texts   int // bytes
 	unread  int // trajectories whose text the memory does not hold
@@ -207,10 +209,15 @@ func (x *index) count(e *entry, by int) {
 	}
 }
 
-// train says which step trained an entry, and how stale it was.
+// train says which step trained an entry, and how stale it was, or that none will.
 func (x *index) train(e *entry) {
-	b, ok := x.batches[store.GroupRef{Step: e.Step, Group: e.Group}]
-	if !ok || e.Phase != store.Train {
+	if e.Phase != store.Train {
+		return
+	}
+	ref := store.GroupRef{Step: e.Step, Group: e.Group}
+	e.Dropped = x.dropped[ref]
+	b, ok := x.batches[ref]
+	if !ok {
 		return
 	}
 	e.TrainedAt = b.Step
@@ -230,9 +237,21 @@ func (x *index) batch(b store.Batch) {
 		x.batches[ref] = store.Batch{Step: b.Step, Version: b.Version}
 		groups[ref] = true
 	}
-	if len(x.entries) == 0 {
-		return
+	x.settle(groups)
+}
+
+// drop says that a group will not be trained.
+func (x *index) drop(ref store.GroupRef) {
+	x.changes++
+	if x.dropped == nil {
+		x.dropped = map[store.GroupRef]bool{}
 	}
+	x.dropped[ref] = true
+	x.settle(map[store.GroupRef]bool{ref: true})
+}
+
+// settle has the entries of groups say what became of these.
+func (x *index) settle(groups map[store.GroupRef]bool) {
 	for i, e := range x.entries {
 		if groups[store.GroupRef{Step: e.Step, Group: e.Group}] {
 			trained := *e // answers that were given hold the old one
@@ -262,6 +281,7 @@ func (x *index) forget(from int) {
 			delete(x.batches, ref)
 		}
 	}
+	maps.DeleteFunc(x.dropped, func(ref store.GroupRef, _ bool) bool { return ref.Step >= from })
 }
 
 // filter says which entries are looked for, and in which order. Its zero value is all of them.

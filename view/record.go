@@ -310,11 +310,12 @@ type shownEntry struct {
 	Failed    int    `json:"failed_calls"`
 	Staleness int    `json:"staleness"`
 	Trained   int    `json:"trained"`
+	Dropped   bool   `json:"dropped,omitempty"`
 	Seconds   num    `json:"seconds"`
 }
 
 func (e *entry) shown() shownEntry {
 	return shownEntry{
-		e.ID, e.Phase, e.Step, e.Group, e.Index, string(e.Branch), e.Forked, e.ForkedAt, e.Task, num(e.Reward), e.Stop, e.Origin, e.Turns, e.Tokens, len(e.Calls), e.failedCalls(), e.Staleness, e.TrainedAt, num(e.Seconds),
+		e.ID, e.Phase, e.Step, e.Group, e.Index, string(e.Branch), e.Forked, e.ForkedAt, e.Task, num(e.Reward), e.Stop, e.Origin, e.Turns, e.Tokens, len(e.Calls), e.failedCalls(), e.Staleness, e.TrainedAt, e.Dropped, num(e.Seconds),
 	}
 }

@@ -67,6 +67,9 @@ func (r *run) start(ctx context.Context) error {
 	if err := r.db.EachBatch(ctx, r.index.batch); err != nil {
 		return err
 	}
+	if err := r.db.EachDrop(ctx, r.index.drop); err != nil {
+		return err
+	}
 	r.done.Go(func() {
 		if err := r.follow(ctx, end); err != nil && ctx.Err() == nil {
 			r.tell(err.Error())
@@ -226,6 +229,10 @@ func (r *run) event(ctx context.Context, e store.Event) error {
 		}
 	case store.BatchTaken:
 		r.alter(func() { r.index.batch(e.Batch) })
+	case store.GroupDropped: // no news by itself: a list shows nothing of it, and an open trajectory asks again with the next step
+		r.mu.Lock()
+		r.index.drop(e.GroupRef)
+		r.mu.Unlock()
 	case store.StepEnded:
 		r.alter(func() {
 			if e.Metrics != nil {

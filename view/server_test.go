@@ -70,6 +70,7 @@ type answered struct {
 		ID, Task, Stop, Origin string
 		Step, Group            int
 		Staleness, Trained     int
+		Dropped                bool
 		Reward                 float64
 	}
 	State   struct{ Loaded bool }
@@ -320,6 +321,47 @@ func listen(t *testing.T, x *served, q string) func(what string) {
 			}
 		}
 	}
+}
+
+// A group that a step left out, and one that is given up as too old, are never trained: an open page waits for them no longer.
+func TestGroupsThatAreNeverTrained(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": small()})
+	x.whole(t, "a")
+	db, err := store.Open(filepath.Join(x.dir, "a", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	admit := func(group int, retryOf *store.GroupRef) {
+		task := trajectory.Task{ID: "a"}
+		require.NoError(t, db.Admit(t.Context(), store.Admission{Phase: store.Train, Step: 12, Group: group, Task: task, Size: 1, RetryOf: retryOf}))
+		s := &trajectory.Sample{}
+		s.AppendObservation([]int32{0})
+		require.NoError(t, s.AppendResponse([]int32{1}, []float32{-1}, []int32{9}))
+		tr := &trajectory.Trajectory{ID: store.ID(store.Train, 12, group, 0), TaskID: "a", Step: 12, Group: group, Samples: []*trajectory.Sample{s}}
+		require.NoError(t, db.AddTrajectory(t.Context(), store.Train, task, tr))
+	}
+	for group := range 3 {
+		admit(group, nil)
+	}
+	require.NoError(t, db.AddBatch(t.Context(), store.Batch{Step: 12, Version: 9, Groups: []store.GroupRef{{Step: 12}}, Others: []store.GroupRef{{Step: 12, Group: 1}}}))
+	admit(3, &store.GroupRef{Step: 12, Group: 2})
+	fates := func() (out [4]string) {
+		list := get[answered](t, x, "/api/trajectories", url.Values{"run": {"a"}, "from": {"12"}})
+		for _, row := range list.Rows {
+			out[row.Group] = fmt.Sprint(row.Trained, row.Dropped)
+		}
+		return out
+	}
+	want := [4]string{"12 false", "-1 true", "-1 true", "-1 false"}
+	require.Eventually(t, func() bool { return fates() == want }, 10*time.Second, 50*time.Millisecond, "while it is followed")
+	y := &served{}
+	y.Server, err = New(x.dir, Options{Errors: io.Discard, Decode: func(string) func([]int32) string { return x.words.Decode }})
+	require.NoError(t, err)
+	defer y.Close()
+	h := httptest.NewServer(y.Server)
+	defer h.Close()
+	x.url = h.URL
+	x.whole(t, "a")
+	require.Equal(t, want, fates(), "when it is opened")
 }
 
 // What a run writes while somebody looks is told by the stream, and listed; steps that a resumed run makes again are forgotten.

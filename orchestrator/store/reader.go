@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/agentfly/agentfly/trajectory"
@@ -241,6 +242,18 @@ func (r *Reader) EachBatch(ctx context.Context, f func(Batch)) error {
 		}
 		f(b)
 		return nil
+	})
+}
+
+// EachDrop calls f for each group that will not be trained, in the order in which that was known.
+func (r *Reader) EachDrop(ctx context.Context, f func(GroupRef)) error {
+	if r.file.version < 2 {
+		return nil
+	}
+	return r.file.each(ctx, "SELECT step, grp FROM events WHERE kind = '"+kindDrop+"' ORDER BY n", func(step int, group []byte) error {
+		n, err := strconv.Atoi(string(group))
+		f(GroupRef{step, n})
+		return err
 	})
 }
 

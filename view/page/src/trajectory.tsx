@@ -11,7 +11,7 @@ import { Tokens } from "./tokens";
 type Got = { key: string; t?: Trajectory; error: string; settled: boolean };
 
 // useTrajectory loads a trajectory. One that is followed is asked for again as the run goes on, while its group may grow, until the step is stored that
-// trained it. Those of evaluations are not trained.
+// trained it. Those of evaluations and of dropped groups are not trained.
 function useTrajectory(id: string, followed = false): [Trajectory | undefined, string] {
   const run = chosen.value[0], state = states.value[run ?? ""], key = JSON.stringify([run, id]), [all, setGot] = useState<Got>(), seen = useRef("");
   const got = all?.key === key ? all : undefined;
@@ -20,7 +20,7 @@ function useTrajectory(id: string, followed = false): [Trajectory | undefined, s
     if (!run || !id) return;
     try {
       const t = await get<Trajectory>("trajectory", { run, id }, stop);
-      const settled = !followed || !!state?.loaded && (t.entry.phase !== "train" || t.entry.trained >= 0 && state.steps > t.entry.trained);
+      const settled = !followed || !!state?.loaded && (t.entry.phase !== "train" || t.entry.dropped || t.entry.trained >= 0 && state.steps > t.entry.trained);
       setGot({ key, t, error: "", settled });
     } catch (e) {
       if (stop.aborted) return;
