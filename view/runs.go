@@ -27,9 +27,10 @@ type runs struct {
 	dir    string
 	decode func(dir string) func([]int32) string
 
-	mu     sync.Mutex
-	open   map[string]*run
-	closed bool
+	mu      sync.Mutex // not held while a store is read
+	open    map[string]*run
+	opening map[string]func() (*run, error) // by name: who asks for a run while it is opened waits for it
+	closed  bool
 
 	bell   sync.Mutex
 	change chan struct{} // is closed at the next change
@@ -46,7 +47,7 @@ func openRuns(ctx context.Context, dir string, decode func(string) func([]int32)
 	if err != nil {
 		return nil, fmt.Errorf("view: %w", err)
 	}
-	r := &runs{ctx: ctx, dir: dir, decode: decode, open: map[string]*run{}, change: make(chan struct{})}
+	r := &runs{ctx: ctx, dir: dir, decode: decode, open: map[string]*run{}, opening: map[string]func() (*run, error){}, change: make(chan struct{})}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("view: %s is no folder; name a run folder, or a folder with run folders in it", dir)
 	}
@@ -147,8 +148,9 @@ func (l *listed) read(ctx context.Context, file string) (err error) {
 // dropEnded closes the runs that found out that they are gone, so that they keep no file open and take no memory.
 func (r *runs) dropEnded() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, x := range r.open {
+	open := slices.Collect(maps.Values(r.open))
+	r.mu.Unlock()
+	for _, x := range open {
 		select {
 		case <-x.over:
 			r.drop(x)
@@ -157,26 +159,75 @@ func (r *runs) dropEnded() {
 	}
 }
 
-// drop closes a run. The caller holds the lock.
+// drop closes a run, once.
 func (r *runs) drop(x *run) {
-	delete(r.open, x.name)
-	_ = x.close() // of what is not there any more nothing is lost
+	r.mu.Lock()
+	had := r.open[x.name] == x
+	if had {
+		delete(r.open, x.name)
+	}
+	r.mu.Unlock()
+	if had {
+		_ = x.close() // of what is not there any more nothing is lost
+	}
 }
 
-// get opens a run of the list. One that another run took the place of is read anew.
+// get is a run of the list, which is opened when somebody asks for it first. One that another run took the place of is read anew.
 func (r *runs) get(name string) (*run, error) {
+	if x := r.known(name); x != nil && x.stands() {
+		return x, nil
+	}
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil, errMissing
+	}
+	begin := r.opening[name]
+	if begin == nil {
+		begin = sync.OnceValues(func() (*run, error) { return r.begin(name) })
+		r.opening[name] = begin
+	}
+	r.mu.Unlock()
+	return begin()
+}
+
+// known is a run that is open; nil: it is not.
+func (r *runs) known(name string) *run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	dir := filepath.Join(r.dir, filepath.FromSlash(name))
-	path := filepath.Join(dir, store.File)
-	if x := r.open[name]; x != nil {
-		if x.stands() {
-			return x, nil
-		}
+	return r.open[name]
+}
+
+// begin opens a run for all who wait for it.
+func (r *runs) begin(name string) (*run, error) {
+	x := r.known(name)
+	if x != nil && !x.stands() {
 		r.drop(x)
 		r.ring()
+		x = nil
 	}
-	if r.closed || !slices.Contains(r.find(), name) {
+	var err error
+	if x == nil { // else another one opened it meanwhile
+		x, err = r.read(name)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.opening, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.closed:
+		return nil, errors.Join(errMissing, x.close())
+	}
+	r.open[name] = x
+	return x, nil
+}
+
+// read opens the store of a run of the list.
+func (r *runs) read(name string) (*run, error) {
+	dir := filepath.Join(r.dir, filepath.FromSlash(name))
+	path := filepath.Join(dir, store.File)
+	if !slices.Contains(r.find(), name) {
 		return nil, errMissing
 	}
 	file, err := os.Stat(path)
@@ -191,7 +242,6 @@ func (r *runs) get(name string) (*run, error) {
 	if err := x.start(r.ctx); err != nil {
 		return nil, errors.Join(err, x.close())
 	}
-	r.open[name] = x
 	return x, nil
 }
 
@@ -212,13 +262,17 @@ func (r *runs) ring() {
 // close closes what is open. The context that the runs were opened with has ended.
 func (r *runs) close() error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.closed = true
+	open, opening := r.open, slices.Collect(maps.Values(r.opening))
+	r.open = map[string]*run{}
+	r.mu.Unlock()
+	for _, begin := range opening {
+		_, _ = begin() // is over soon, and keeps nothing open
+	}
 	var errs []error
-	for _, x := range r.open {
+	for _, x := range open {
 		errs = append(errs, x.close())
 	}
-	r.open = map[string]*run{}
 	return errors.Join(errs...)
 }
 

@@ -12,9 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -389,6 +391,40 @@ func TestItFollowsARun(t *testing.T) {
 	require.NoError(t, db.Truncate(ctx, 5))
 	told(`"steps":5,"trajectories":80`)
 	require.Zero(t, get[answered](t, x, "/api/trajectories", url.Values{"run": {"a"}, "from": {"5"}}).Total)
+}
+
+// A store that takes long to open keeps only those waiting who ask for it, and is opened once for all of them.
+func TestOneSlowStoreStopsNobodyElse(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": small(), "slow": small()})
+	x.whole(t, "a")
+	x.runs.bell.Lock() // a run that is opened rings when it has read its evaluations
+	release := sync.OnceFunc(x.runs.bell.Unlock)
+	defer release()
+	opened := make(chan *run, 2)
+	for range 2 {
+		go func() {
+			r, err := x.runs.get("slow")
+			assert.NoError(t, err)
+			opened <- r
+		}()
+	}
+	time.Sleep(300 * time.Millisecond) // they wait now
+	other := make(chan error)
+	go func() {
+		_, err := x.runs.get("a")
+		other <- err
+	}()
+	select {
+	case err := <-other:
+		require.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		release()
+		<-other
+		require.Fail(t, "another run waits for the store")
+	}
+	require.Empty(t, opened)
+	release()
+	require.Same(t, <-opened, <-opened)
 }
 
 // A turn of a trajectory that goes on is no news: of what is given up the log has no end, so that a count of those that go on would only grow.
