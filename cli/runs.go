@@ -380,6 +380,13 @@ func (c runsCommands) plot(x *cli.Context) error {
 			return usagef("--json and --%s are two ways to show curves; give one of the two", flag)
 		}
 	}
+	for _, file := range []string{"png", "svg"} {
+		for _, flag := range []string{"ascii", "height"} {
+			if x.IsSet(file) && x.IsSet(flag) {
+				return usagef("--%s is for a drawing in the terminal, and --%s writes a file; give one of the two", flag, file)
+			}
+		}
+	}
 	names, all := []string{}, []overview.Metrics{}
 	for _, path := range paths {
 		name, m, err := overview.ReadCurves(path)
