@@ -21,14 +21,26 @@ def calls():
 
 class Report:  # of pytest
     def __init__(self):
-        self.all = {}
+        self.all, self.marked = {}, True
+
+    def pytest_runtest_makereport(self, item, call):  # comes right before the report that it is about
+        import pytest
+
+        self.marked = True
+        if call.excinfo is not None and isinstance(call.excinfo.value, pytest.xfail.Exception):  # nobody knows yet who called it
+            try:
+                from _pytest.skipping import evaluate_xfail_marks
+            except ImportError:  # below 6
+                self.marked = "xfail" in item.keywords
+            else:
+                self.marked = evaluate_xfail_marks(item) is not None
 
     def pytest_runtest_logreport(self, report):
         if report.when == "call" or report.outcome != "passed":
             status = {"passed": "PASSED", "skipped": "SKIPPED", "failed": "FAILED" if report.when == "call" else "ERROR"}[report.outcome]
-            # Keywords hold a test's marks and attributes, such as that of unittest.expectedFailure. The code of an agent can call pytest.xfail(), which
-            # has wasxfail too and marks nothing.
-            if status == "SKIPPED" and hasattr(report, "wasxfail") and {"xfail", "__unittest_expecting_failure__"} & set(report.keywords):
+            # The code of an agent can call pytest.xfail(), which has wasxfail too and marks nothing. pytest calls it as well, for marks with run=False and
+            # for the failures of unittest.expectedFailure, an attribute that keywords hold.
+            if status == "SKIPPED" and hasattr(report, "wasxfail") and (self.marked or "__unittest_expecting_failure__" in report.keywords):
                 status = "XFAIL"
             if self.all.get(report.nodeid) != "FAILED":
                 self.all[report.nodeid] = status

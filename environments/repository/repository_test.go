@@ -520,7 +520,8 @@ func TestPytest(t *testing.T) {
 		more = strings.Replace(more, "[1, 2]", "[1, 2], ids=['1 + 1', '1 + 2']", 1)
 		file := instanceFile(t, dir, base, map[string]any{"test_patch": patch, "FAIL_TO_PASS": []string{"tests/test_new.py::test_add[1]", "tests/test_new.py::test_add[2]"}},
 			map[string]any{"test_patch": more, "FAIL_TO_PASS": []string{"tests/test_new.py::test_add[1"}, "PASS_TO_PASS": []string{"tests/test_new.py::test_known", "tests/test_new.py::TestOld::test_known"}},
-			map[string]any{"test_patch": more, "FAIL_TO_PASS": []string{"tests/test_new.py::TestOld::test_known"}, "PASS_TO_PASS": []string{"tests/test_new.py::test_known"}})
+			map[string]any{"test_patch": more, "FAIL_TO_PASS": []string{"tests/test_new.py::TestOld::test_known"}, "PASS_TO_PASS": []string{"tests/test_new.py::test_known"}},
+			map[string]any{"test_patch": strings.Replace(strings.Replace(patch, "+1,7 @@", "+1,8 @@", 1), "+@pytest", "+@pytest.mark.xfail(False, reason='no more')\n+@pytest", 1), "FAIL_TO_PASS": []string{"tests/test_new.py::test_add[1]", "tests/test_new.py::test_add[2]"}})
 		e := player(t, kind, map[string]any{"instances": file, "show": []string{site}})
 		reset(t, e, map[string]any{"instance": "calc-1"})
 		require.Zero(t, reward(t, e))
@@ -533,6 +534,13 @@ func TestPytest(t *testing.T) {
 		reset(t, e, first)
 		sh(t, e, "sed -i 's/return a - b/__import__(\"pytest\").xfail(\"x\")/' calc/__init__.py") // no test is marked
 		require.Zero(t, reward(t, e))
+		mark := map[string]any{"instance": "calc-3"}
+		reset(t, e, mark)
+		sh(t, e, "sed -i 's/return a - b/__import__(\"pytest\").xfail(\"x\")/' calc/__init__.py")
+		require.Zero(t, reward(t, e), "the condition of the mark is false")
+		reset(t, e, mark)
+		solve(t, e)
+		require.InDelta(t, 1, reward(t, e), 0)
 		reset(t, e, first)
 		sh(t, e, "echo 'import calc; calc.add = lambda a, b: a + b' >conftest.py; mkdir -p tests; cp conftest.py tests; printf '[pytest]\\naddopts = --co\\n' >pytest.ini")
 		require.Zero(t, reward(t, e))
