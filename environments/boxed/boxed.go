@@ -192,7 +192,7 @@ func (f *Folder) Do(ctx context.Context, a environments.Action, limit time.Durat
 	if err != nil {
 		return environments.Result{}, true, err
 	}
-	return environments.Result{Observation: environments.Text(f.Said(r, limit)), Info: map[string]any{"exit": r.Exit}}, true, nil
+	return environments.Result{Observation: environments.Text(f.Said(r, limit)), Info: map[string]any{"exit": status(r)}}, true, nil
 }
 
 // Said is what an agent reads of a program that ran.
@@ -205,14 +205,23 @@ func (f *Folder) Said(r sandbox.Result, limit time.Duration) string {
 	case why != "":
 		text += "\n[stopped: " + why + "]"
 	case r.Exit != 0:
-		text += fmt.Sprintf("\n[exit status %d]", r.Exit)
+		text += fmt.Sprintf("\n[exit status %d]", status(r))
 	case text == "":
 		text = "(no output)"
 	}
 	return strings.TrimLeft(text, "\n")
 }
 
-// Stopped says why a program did not come to its own end; "": it did.
+// status is what a shell calls the exit status. The sandbox takes one above 128 for a signal, also where a script ended with the status of its last
+// program.
+func status(r sandbox.Result) int {
+	if r.Signal != "" {
+		return 128 + int(unix.SignalNum(r.Signal))
+	}
+	return r.Exit
+}
+
+// Stopped says why the sandbox ended a program; "": it came to its own end, be it by a signal.
 func Stopped(r sandbox.Result, limit time.Duration) string {
 	switch {
 	case r.TimedOut:
@@ -225,8 +234,6 @@ func Stopped(r sandbox.Result, limit time.Duration) string {
 		return "its use of memory and disk could not be watched"
 	case r.Signal == "SIGXCPU":
 		return "it used too much processor time"
-	case r.Signal != "":
-		return "it was ended by " + r.Signal
 	}
 	return ""
 }
@@ -236,7 +243,7 @@ func Failed(r sandbox.Result, limit time.Duration) string {
 	if why := Stopped(r, limit); why != "" || r.Exit == 0 {
 		return why
 	}
-	return fmt.Sprintf("exit status %d", r.Exit)
+	return fmt.Sprintf("exit status %d", status(r))
 }
 
 // Full tells whether a program failed because the host's disk is full: it says so, and the disk has less room than the folder may take. A program that

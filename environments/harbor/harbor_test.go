@@ -346,6 +346,10 @@ func TestRewards(t *testing.T) {
 		"json":              {`echo '{"reward":0.5,"speed":7}' >/logs/verifier/reward.json`, 0.5, "", ""},
 		"json of one":       {`echo '{"pass":1}' >/logs/verifier/reward.json`, 1, "", ""},
 		"a failing script":  {"echo 1 >/logs/verifier/reward.txt; exit 3", 1, "", ""},
+		"a status":          {"echo 0.5 >/logs/verifier/reward.txt; exit 139", 0.5, "", ""},
+		"a clean-up":        {"sleep 100 & s=$!; echo 1 >/logs/verifier/reward.txt; kill $s; wait $s", 1, "", ""},
+		"the agent's work":  {"echo 1 >/logs/verifier/reward.txt; test -e /app/out.txt && { sleep 100 & kill $!; wait $!; }", 1, "", ""},
+		"processor time":    {"echo 1 >/logs/verifier/reward.txt; ulimit -St 1; while :; do :; done", 0, "", "the tests were stopped: it used too much processor time"},
 		"missing":           {"exit 0", 0, "", "they wrote neither reward.txt nor reward.json"},
 		"NaN":               {"echo nan >/logs/verifier/reward.txt", 0, "", "a reward is in 0 to 1"},
 		"infinite":          {"echo inf >/logs/verifier/reward.txt", 0, "", "a reward is in 0 to 1"},
@@ -360,7 +364,7 @@ func TestRewards(t *testing.T) {
 		"hang":              {"echo 1 >/logs/verifier/reward.txt; sleep 60", 0, "", "ran longer than 10s"},
 		"the agent's NaN":   {"cat /app/out.txt >/logs/verifier/reward.txt || echo 0 >/logs/verifier/reward.txt", 0, `"broken", which is no number`, ""},
 		"the agent's hang":  {"echo 0 >/logs/verifier/reward.txt; test -e /app/out.txt && sleep 60; true", 0, "ran longer than 10s", ""},
-		"the agent's crash": {"test -e /app/out.txt && kill -9 $$; echo 0 >/logs/verifier/reward.txt", 0, "ended by SIGKILL", ""},
+		"the agent's crash": {"test -e /app/out.txt && kill -9 $$; echo 0 >/logs/verifier/reward.txt", 0, "neither reward.txt nor reward.json (exit status 137)", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -404,6 +408,9 @@ func TestLimits(t *testing.T) {
 	e = begin(t, write(t, t.TempDir(), "a", nil), "a", map[string]any{"seconds": 10})
 	require.Contains(t, text(sh(t, e, "echo x; sleep 60")), "x\n[stopped: it ran longer than 10s]")
 	require.Contains(t, text(sh(t, e, "exit 3")), "[exit status 3]")
+	r = sh(t, e, "echo ok; sleep 100 & p=$!; kill $p; wait $p 2>/dev/null")
+	require.Equal(t, "ok\n[exit status 143]", text(r), "the script came to its end")
+	require.Equal(t, map[string]any{"exit": 143}, r.Info)
 	score, err := e.(environments.Scorer).Score(t.Context())
 	require.NoError(t, err, "an episode that nobody submitted has a score")
 	require.Zero(t, score)

@@ -115,6 +115,8 @@ func (s *source) verify(ctx context.Context, t *task, m *machine) (*verdict, err
 	}
 	if why := boxed.Stopped(r, limit); why != "" { // a reward that was written before is not the tests' last word
 		v.reward, v.wrong = 0, "the tests were stopped: "+why
+	} else if why := boxed.Failed(r, limit); v.wrong != "" && why != "" { // beside a reward the status says nothing, as in Harbor
+		v.wrong += " (" + why + ")"
 	}
 	return v, nil
 }

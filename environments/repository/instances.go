@@ -518,7 +518,7 @@ func (i *instance) verify(ctx context.Context, s *source, clean, f *boxed.Folder
 	case r.stopped != "":
 		fail("stopped: %s", r.stopped)
 	case all == nil:
-		fail("the tests gave no report")
+		fail("the tests gave no report (%s)", cmp.Or(r.failed, "exit status 0"))
 	case i.expected != nil:
 		v.ran = i.compare(all, fail)
 	default:

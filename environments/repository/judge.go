@@ -30,9 +30,9 @@ type order struct {
 	Files []string `json:"files,omitempty"`
 }
 
-// report is what the driver wrote, and why it did not come to its end; "": it did.
+// report is what the driver wrote, why the sandbox ended it, if it did, and how it failed, be it by that or with a status of its own; "": it did not.
 type report struct {
-	text, said, stopped string
+	text, said, stopped, failed string
 }
 
 const (
@@ -63,7 +63,7 @@ func (s *source) run(ctx context.Context, f *boxed.Folder, o order) (report, err
 	if len(said) > mostSaid {
 		said = "…" + strings.ToValidUTF8(said[len(said)-mostSaid:], "")
 	}
-	return report{string(r.Stdout), said, boxed.Stopped(r, limit)}, nil
+	return report{string(r.Stdout), said, boxed.Stopped(r, limit), boxed.Failed(r, limit)}, nil
 }
 
 // answers are the values of calls, one JSON text for each.

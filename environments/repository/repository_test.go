@@ -297,6 +297,10 @@ func TestInstances(t *testing.T) {
 				require.InDelta(t, 1, reward(t, e), 0)
 			})
 		}
+		reset(t, e, map[string]any{"instance": "calc-0"})
+		solve(t, e)
+		sh(t, e, "echo 'import atexit, os; atexit.register(os.kill, os.getpid(), 11)' >>calc/__init__.py")
+		require.InDelta(t, 1, reward(t, e), 0, "a program that crashes after its report, as with some native libraries")
 		// Tests and what they begin with are put in place at the end, whatever an agent put there.
 		for name, script := range map[string]string{
 			"own tests":    "echo 'import unittest' >tests/test_calc.py",
