@@ -169,6 +169,8 @@ func TestShell(t *testing.T) {
 		{"cat", "(no output)"},
 		{"echo $((1+1)) >f; cat <<E\n$(cat f)\nE", "2"},
 		{"kill -9 $$", "Error: the command was stopped: it was ended by SIGKILL"},
+		{"echo ok; sleep 100 & p=$!; kill $p; wait $p 2>/dev/null", "ok\n[exit status 143]"},
+		{"ulimit -St 1; while :; do :; done", "Error: the command was stopped: it used too much processor time"},
 		{"x=1; if", "bash: eval: line 2: syntax error: unexpected end of file\n[exit status 2]"},
 	} {
 		require.Equal(t, c[1], sh(r, "a", c[0]), c[0])

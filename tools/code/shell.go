@@ -16,7 +16,6 @@ import (
 	"github.com/agentfly/agentfly/sandbox"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/workspace"
-	"golang.org/x/sys/unix"
 )
 
 // waiting is a shell that reads a mark and a script from standard input, each up to a zero byte, and writes mark and status after what
@@ -109,8 +108,8 @@ func (t *shell) Call(ctx context.Context, c tools.Call) (tools.Observation, erro
 	if ctx.Err() != nil {
 		return tools.Observation{}, ctx.Err()
 	}
-	if name := unix.SignalName(syscall.Signal(status - 128)); err == nil && status > 128 && name != "" {
-		err = errors.New("it was ended by " + name)
+	if err == nil && status == 128+int(syscall.SIGXCPU) { // the sandbox's limit; with another status the script came to its end
+		err = errors.New("it used too much processor time")
 	}
 	switch {
 	case err != nil:
