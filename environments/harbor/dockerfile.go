@@ -82,14 +82,22 @@ func linesOf(text string) (out []instruction, err error) {
 		}
 		open.WriteString(line)
 		whole := strings.TrimSpace(open.String())
-		name, rest, _ := strings.Cut(strings.ReplaceAll(whole, "\t", " "), " ")
-		out = append(out, instruction{begun, strings.ToUpper(name), strings.TrimSpace(rest), whole})
+		name, rest := cutBlank(whole)
+		out = append(out, instruction{begun, strings.ToUpper(name), rest, whole})
 		open = nil
 	}
 	if open != nil {
 		return nil, refusal(begun, strings.TrimSpace(open.String()), "the last line is continued")
 	}
 	return out, nil
+}
+
+// cutBlank divides a text at its first blanks or tabs.
+func cutBlank(text string) (before, after string) {
+	if at := strings.IndexAny(text, " \t"); at >= 0 {
+		return text[:at], strings.TrimSpace(text[at:])
+	}
+	return text, ""
 }
 
 var absolute = regexp.MustCompile(`(?:^|[\s"'=>])/([A-Za-z0-9_][A-Za-z0-9_.-]*)`)
@@ -240,8 +248,8 @@ func (r *recipe) copy(in instruction, expand func(string) (string, error), conte
 	s := step{line: in.line, text: in.text, begin: r.begin}
 	rest := in.rest
 	for strings.HasPrefix(rest, "--") {
-		flag, after, _ := strings.Cut(rest, " ")
-		rest = strings.TrimSpace(after)
+		var flag string
+		flag, rest = cutBlank(rest)
 		name, value, _ := strings.Cut(flag, "=")
 		switch name {
 		case "--chown", "--link": // there is one user, and no layers
@@ -336,8 +344,8 @@ var declared = regexp.MustCompile(`^[^\s="']+(?:\s+|$)`)
 // pairsOf reads NAME=value …, or the old form NAME value, with quotes as they stand. alone allows each NAME to be without a value, which sets nothing,
 // and not the old form.
 func pairsOf(rest string, alone bool) (out [][2]string, err error) {
-	if name, value, found := strings.Cut(rest, " "); !alone && found && !strings.Contains(name, "=") {
-		return [][2]string{{name, strings.TrimSpace(value)}}, nil
+	if name, value := cutBlank(rest); !alone && value != "" && !strings.Contains(name, "=") {
+		return [][2]string{{name, value}}, nil
 	}
 	if rest == "" {
 		return nil, fmt.Errorf("write NAME=value")

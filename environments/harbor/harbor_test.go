@@ -251,6 +251,28 @@ func TestVariables(t *testing.T) {
 	}
 }
 
+// The shell has the text of a RUN as it stands in the file, but for what Docker takes out of it.
+func TestTextOfARun(t *testing.T) {
+	for text, want := range map[string]string{
+		"RUN\tprintf 'a\tb'  'c'":         "printf 'a\tb'  'c'",
+		"RUN echo ab\\\ncd":               "echo abcd",
+		"RUN a && \\\n\t# within\n\tb\tc": "a && \tb\tc",
+		"  run  a  b":                     "a  b",
+	} {
+		r, err := parse("FROM ubuntu\nWORKDIR\t/app\nENV OLD\tform\n"+text, t.TempDir(), nil)
+		require.NoError(t, err)
+		require.Equal(t, want, r.steps[len(r.steps)-1].run)
+		require.Equal(t, "form", r.env["OLD"])
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "x"), nil, 0o600))
+	r, err := parse("FROM ubuntu\nWORKDIR /app\nCOPY\t--chmod=755\tx\ty\n", dir, nil)
+	require.NoError(t, err)
+	last := r.steps[len(r.steps)-1]
+	require.True(t, last.execute)
+	require.Equal(t, "/app/y", last.to)
+}
+
 // A RUN sees the ENV of the lines before it alone, and nothing of task.toml, which is for the time after the build.
 func TestVariablesOfARun(t *testing.T) {
 	dir := write(t, t.TempDir(), "a", map[string]string{
