@@ -29,6 +29,8 @@ type recipe struct {
 	steps []step
 	begin string            // the last WORKDIR
 	env   map[string]string // of ENV, from what an image has: PATH
+
+	global, args map[string]string // of ARG before FROM, which FROM alone sees, and in the stage
 }
 
 // step is a COPY, a RUN or a WORKDIR.
@@ -108,15 +110,14 @@ func parse(text, context string, images []string) (*recipe, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &recipe{env: map[string]string{"PATH": sandbox.Path}, tops: []string{"root"}}
-	args := map[string]string{}
+	r := &recipe{env: map[string]string{"PATH": sandbox.Path}, tops: []string{"root"}, args: map[string]string{}}
 	for _, in := range all {
 		expand := func(text string) (string, error) {
 			w := word{text, func(name string) (string, bool) {
 				if v, ok := r.env[name]; ok {
 					return v, true
 				}
-				v, ok := args[name]
+				v, ok := r.args[name]
 				return v, ok
 			}}
 			return w.until("")
@@ -124,7 +125,7 @@ func parse(text, context string, images []string) (*recipe, error) {
 		if r.image == "" && in.name != "FROM" && in.name != "ARG" {
 			return nil, refusal(in.line, in.text, "the first instruction must be FROM")
 		}
-		if err := r.read(in, expand, args, context, images); err != nil {
+		if err := r.read(in, expand, context, images); err != nil {
 			return nil, err
 		}
 	}
@@ -146,7 +147,7 @@ func parse(text, context string, images []string) (*recipe, error) {
 }
 
 // read honours one instruction, or refuses it.
-func (r *recipe) read(in instruction, expand func(string) (string, error), args map[string]string, context string, images []string) error {
+func (r *recipe) read(in instruction, expand func(string) (string, error), context string, images []string) error {
 	refuse := func(format string, a ...any) error { return refusal(in.line, in.text, fmt.Sprintf(format, a...)) }
 	switch in.name {
 	case "FROM":
@@ -164,7 +165,7 @@ func (r *recipe) read(in instruction, expand func(string) (string, error), args 
 		if len(words) == 0 {
 			return refuse("it names no image")
 		}
-		r.image = words[0]
+		r.image, r.global, r.args = words[0], r.args, map[string]string{}
 		if !standsIn(r.image, images) {
 			return refuse("this machine's programs stand in for %s only; where they are what the image %s has, say images: [%s]", strings.Join(standIns, ", "), r.image, bare(r.image))
 		}
@@ -182,22 +183,34 @@ func (r *recipe) read(in instruction, expand func(string) (string, error), args 
 		}
 		r.top(r.begin)
 		r.steps = append(r.steps, step{line: in.line, text: in.text, begin: r.begin})
-	case "ENV", "ARG":
-		pairs, err := pairsOf(in.rest, in.name == "ARG")
+	case "ENV":
+		pairs, err := pairsOf(in.rest, false)
 		if err != nil {
 			return refuse("%v", err)
 		}
 		for i := range pairs {
-			if pairs[i][1], err = expand(pairs[i][1]); err != nil {
+			if pairs[i].value, err = expand(pairs[i].value); err != nil {
 				return refuse("%v", err)
 			}
-			if in.name == "ARG" { // the next on the line sees it
-				args[pairs[i][0]] = pairs[i][1]
-			}
 		}
-		if in.name == "ENV" { // after all of the line, which sees the values that were there before it
-			for _, p := range pairs {
-				r.env[p[0]] = p[1]
+		for _, p := range pairs { // after all of the line, which sees the values that were there before it
+			r.env[p.name] = p.value
+		}
+	case "ARG":
+		pairs, err := pairsOf(in.rest, true)
+		if err != nil {
+			return refuse("%v", err)
+		}
+		for _, p := range pairs { // each sees those before it on the line
+			value, set := r.global[p.name]
+			if !p.alone {
+				set = true
+				if value, err = expand(p.value); err != nil {
+					return refuse("%v", err)
+				}
+			}
+			if set {
+				r.args[p.name] = value
 			}
 		}
 	case "COPY", "ADD":
@@ -221,8 +234,8 @@ func (r *recipe) read(in instruction, expand func(string) (string, error), args 
 				r.top("/" + m[1])
 			}
 		}
-		env := make(map[string]string, len(r.env)+len(args))
-		for _, from := range []map[string]string{args, r.env} {
+		env := make(map[string]string, len(r.env)+len(r.args))
+		for _, from := range []map[string]string{r.args, r.env} {
 			for k, v := range from {
 				env[k] = v
 			}
@@ -341,25 +354,30 @@ var pair = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)=((?:"(?:[^"\\]|\\.)*"|'
 // declared is a NAME of ARG without a value.
 var declared = regexp.MustCompile(`^[^\s="']+(?:\s+|$)`)
 
-// pairsOf reads NAME=value …, or the old form NAME value, with quotes as they stand. alone allows each NAME to be without a value, which sets nothing,
-// and not the old form.
-func pairsOf(rest string, alone bool) (out [][2]string, err error) {
+// assignment is a NAME=value with quotes as they stand, or a NAME alone.
+type assignment struct {
+	name, value string
+	alone       bool
+}
+
+// pairsOf reads NAME=value …, or the old form NAME value. alone allows a NAME without a value, and not the old form.
+func pairsOf(rest string, alone bool) (out []assignment, err error) {
 	if name, value := cutBlank(rest); !alone && value != "" && !strings.Contains(name, "=") {
-		return [][2]string{{name, value}}, nil
+		return []assignment{{name: name, value: value}}, nil
 	}
 	if rest == "" {
 		return nil, fmt.Errorf("write NAME=value")
 	}
 	for rest != "" {
 		if m := pair.FindStringSubmatch(rest); m != nil {
-			out, rest = append(out, [2]string{m[1], m[2]}), strings.TrimSpace(rest[len(m[0]):])
+			out, rest = append(out, assignment{name: m[1], value: m[2]}), strings.TrimSpace(rest[len(m[0]):])
 			continue
 		}
 		name := declared.FindString(rest)
 		if name == "" || !alone {
 			return nil, fmt.Errorf("write NAME=value")
 		}
-		rest = strings.TrimSpace(rest[len(name):])
+		out, rest = append(out, assignment{name: strings.TrimSpace(name), alone: true}), strings.TrimSpace(rest[len(name):])
 	}
 	return out, nil
 }

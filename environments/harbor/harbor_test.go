@@ -251,6 +251,32 @@ func TestVariables(t *testing.T) {
 	}
 }
 
+// An ARG before FROM is FROM's alone until the stage names it, and the last default of the stage counts ("Understand how ARG and FROM interact" of
+// Docker's reference).
+func TestArguments(t *testing.T) {
+	for lines, want := range map[string]string{
+		"ARG V=24.04\nFROM ubuntu:$V\nARG V=mine":        "mine",
+		"ARG V=24.04\nFROM ubuntu:$V":                    "unset",
+		"ARG V=24.04\nFROM ubuntu:$V\nARG V":             "24.04",
+		"ARG V=24.04\nFROM ubuntu:$V\nARG V=mine\nARG V": "24.04",
+		"ARG U=1 V=$U\nFROM ubuntu\nARG W=$U V":          "1",
+		"ARG V=1\nFROM ubuntu\nARG W=$V\nARG V=$W":       "",
+		"FROM ubuntu\nARG V=1\nARG V=2":                  "2",
+		"FROM ubuntu\nARG V=1\nARG V":                    "1",
+		"FROM ubuntu\nARG V":                             "unset",
+		"FROM ubuntu\nENV V=env\nARG V=1":                "env",
+	} {
+		t.Run(lines, func(t *testing.T) {
+			r, err := parse(lines+"\nWORKDIR /app\nENV E=${V-unset}\nRUN true\n", t.TempDir(), nil)
+			require.NoError(t, err)
+			value, set := r.steps[len(r.steps)-1].env["V"]
+			require.Equal(t, want, r.env["E"])
+			require.Equal(t, want != "unset", set)
+			require.True(t, !set || value == want, value)
+		})
+	}
+}
+
 // The shell has the text of a RUN as it stands in the file, but for what Docker takes out of it.
 func TestTextOfARun(t *testing.T) {
 	for text, want := range map[string]string{
