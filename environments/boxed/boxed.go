@@ -91,10 +91,13 @@ func (f *Folders) New() (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := os.Chmod(w.Dir(), 0o755); err != nil {
+		return nil, err
+	}
 	return &Folder{folders: f, name: name, w: w}, nil
 }
 
-// Folder is that of one episode. Its methods are not called at once.
+// Folder is that of one episode. Its methods are not called at once, but for Clone.
 type Folder struct {
 	// What every program in it has beside Args and Stdin; Workspace is the folder's own.
 	Base sandbox.Program
@@ -104,6 +107,7 @@ type Folder struct {
 	folders *Folders
 	name    string
 	w       *workspace.Workspace
+	closed  map[string]fs.FileMode // of Freeze, by path: rights that kept this process out
 }
 
 // Root is the folder, which no link leads out of.
@@ -146,7 +150,7 @@ func (f *Folder) Script(text string) sandbox.Program {
 func (f *Folder) Run(ctx context.Context, p sandbox.Program) (sandbox.Result, error) {
 	p.Workspace = f.w.Dir()
 	for _, dir := range append(writable(p.Mounts), p.Workspace) { // a program may have taken the rights from its own folder
-		if err := os.Chmod(dir, 0o755); err != nil {
+		if _, _, err := open(dir); err != nil {
 			return sandbox.Result{}, err
 		}
 	}

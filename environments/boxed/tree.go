@@ -10,8 +10,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Bounds of what is copied into a folder.
@@ -91,6 +94,133 @@ func copyFile(from string, to *os.Root, name string, mode fs.FileMode) error {
 	}
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Chmod(mode), out.Close())
+}
+
+// open gives the owner the rights that a copy needs. closed tells that they were not there, and was are those before.
+func open(name string) (was fs.FileMode, closed bool, _ error) {
+	info, err := os.Lstat(name)
+	if err != nil {
+		return 0, false, err
+	}
+	need := fs.FileMode(0)
+	switch {
+	case info.IsDir():
+		need = 0o700
+	case info.Mode().IsRegular():
+		need = 0o400
+	}
+	if info.Mode()&need == need {
+		return info.Mode(), false, nil
+	}
+	return info.Mode(), true, os.Chmod(name, info.Mode()|need)
+}
+
+// Freeze prepares a folder, in which no program runs any more, for Clone. It opens what programs closed to their own user, as whom this process may run.
+func (f *Folder) Freeze() error {
+	f.closed = map[string]fs.FileMode{}
+	return filepath.WalkDir(f.Dir(), func(name string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		was, closed, err := open(name) // a folder is read after this
+		if closed {
+			f.closed[name] = was
+		}
+		return err
+	})
+}
+
+// Clone copies a folder after Freeze into an empty one in which no program ran, with the rights and times that programs gave its files. Links are copied
+// as Copy does. It ends with ctx, between two files.
+func (f *Folder) Clone(ctx context.Context, to *Folder) error {
+	type made struct {
+		name string
+		info fs.FileInfo
+		mode fs.FileMode
+	}
+	var folders []made
+	count, bytes := 0, int64(0)
+	finish := func(m made) error {
+		if m.info.Mode()&fs.ModeSymlink == 0 {
+			if err := os.Chmod(m.name, m.mode&(fs.ModePerm|fs.ModeSticky)); err != nil {
+				return err
+			}
+		}
+		at, err := unix.TimeToTimespec(m.info.ModTime())
+		if err != nil {
+			return err
+		}
+		return unix.UtimesNanoAt(unix.AT_FDCWD, m.name, []unix.Timespec{at, at}, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err := filepath.WalkDir(f.Dir(), func(from string, d fs.DirEntry, err error) error {
+		if err := cmp.Or(err, ctx.Err()); err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(f.Dir(), from)
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if count, bytes = count+1, bytes+info.Size(); count > mostFiles || bytes > mostBytes {
+			return fmt.Errorf("%s has more than %d files or %d bytes", f.Dir(), mostFiles, int64(mostBytes))
+		}
+		// Every folder above name is one that this call made: no link is in the way.
+		m := made{filepath.Join(to.Dir(), rel), info, info.Mode()}
+		if was, ok := f.closed[from]; ok {
+			m.mode = was
+		}
+		switch mode := info.Mode(); {
+		case mode.IsDir():
+			folders = append(folders, m)
+			if rel == "." {
+				return nil
+			}
+			return os.Mkdir(m.name, 0o700)
+		case mode&fs.ModeSymlink != 0:
+			link, err := os.Readlink(from)
+			if err != nil {
+				return err
+			}
+			if filepath.IsAbs(link) || !filepath.IsLocal(filepath.Join(filepath.Dir(rel), link)) {
+				return fmt.Errorf("%s is a link to %s, out of the tree; put the file in its place", from, link)
+			}
+			if err := os.Symlink(link, m.name); err != nil {
+				return err
+			}
+		case mode.IsRegular():
+			if err := cloneFile(from, m.name); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("%s is no file, no folder and no link", from)
+		}
+		return finish(m)
+	}); err != nil {
+		return err
+	}
+	for _, m := range slices.Backward(folders) { // what is made in a folder changes its time, and takes its rights
+		if err := finish(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func cloneFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }
 
 // Write writes a file with the folders above it. What stands in its place, which an agent may have put there, is removed first, be it a link, a pipe

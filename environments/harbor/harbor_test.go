@@ -299,6 +299,21 @@ func TestTextOfARun(t *testing.T) {
 	require.Equal(t, "/app/y", last.to)
 }
 
+// An episode begins with the rights and times that a RUN set, also where they close a file or a folder to the user of the programs.
+func TestRightsAndTimes(t *testing.T) {
+	dir := write(t, t.TempDir(), "a", map[string]string{"environment/Dockerfile": "FROM ubuntu\nWORKDIR /app\n" +
+		"RUN echo x >secret && chmod 600 secret && echo y >none && chmod 000 none && mkdir -p closed/deep private shared && echo z >closed/deep/z\n" +
+		"RUN chmod 000 closed && chmod 700 private . && chmod 1777 shared && touch -d @1000000000 none && touch -d @1100000000.5 closed shared && touch -d @1200000000 .\n"})
+	e := begin(t, dir, "a", nil)
+	const want = "600 secret\n0 1000000000 none\n0 1100000000 closed\n700 private\n1777 1100000000 shared\n700 1200000000 .\n"
+	const look = "stat -c '%a %n' secret; stat -c '%a %Y %n' none closed; stat -c '%a %n' private; stat -c '%a %Y %n' shared .; "
+	for range 2 {
+		require.Equal(t, want+"x\ny\nz", text(sh(t, e, look+"cat secret; chmod 700 closed; chmod 600 none; cat none closed/deep/z")))
+		_, err := e.Reset(t.Context(), start("a"))
+		require.NoError(t, err)
+	}
+}
+
 // A RUN sees the ENV of the lines before it alone, and nothing of task.toml, which is for the time after the build.
 func TestVariablesOfARun(t *testing.T) {
 	dir := write(t, t.TempDir(), "a", map[string]string{
@@ -545,13 +560,13 @@ func TestRunThatFails(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A disk that fails is no fault of the task, which is tried again; a Dockerfile that copies a file where a folder stands is.
+// A disk that fails is no fault of the task, which is tried again; a Dockerfile that copies a file where a folder stands, or makes a device, is.
 func TestFaultOfTheHost(t *testing.T) {
 	bubblewrap(t)
 	dir := write(t, t.TempDir(), "a", map[string]string{"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app\nCOPY x sub/x\n", "environment/x": "x"})
 	write(t, dir, "b", map[string]string{"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app\nCOPY x y\nWORKDIR y\n", "environment/x": "x"})
 	write(t, dir, "c", map[string]string{"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app\nRUN mkdir y\nCOPY x y\nCOPY y y\n", "environment/x/file": "x", "environment/y/file/z": "x"})
-	write(t, dir, "d", map[string]string{"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app\nRUN mkfifo pipe\n"})
+	write(t, dir, "d", map[string]string{"environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /app\nRUN python3 -c 'import os; os.mknod(\"dev\", 0o020600)'\n"})
 	s, err := open(t, map[string]any{"path": dir})
 	require.NoError(t, err)
 	defer s.Close()
@@ -573,7 +588,7 @@ func TestFaultOfTheHost(t *testing.T) {
 	for name, want := range map[string]string{
 		"b": "environment/Dockerfile line 4: WORKDIR y: mkdirat y: file exists",
 		"c": "environment/Dockerfile line 5: COPY y y: mkdirat y/file: file exists",
-		"d": "/pipe is no file, no folder and no link",
+		"d": "its files: /app/dev is no file, no folder and no link",
 	} {
 		_, err := e.Reset(t.Context(), start(name))
 		require.ErrorAs(t, err, new(*environments.TaskError))

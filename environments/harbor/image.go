@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -77,6 +76,15 @@ func (m *machine) own() error {
 	var errs []error
 	for _, f := range m.all {
 		errs = append(errs, f.Own())
+	}
+	return errors.Join(errs...)
+}
+
+// freeze prepares the machine to be copied; no program changes it any more.
+func (m *machine) freeze() error {
+	var errs []error
+	for _, f := range m.all {
+		errs = append(errs, f.Freeze())
 	}
 	return errors.Join(errs...)
 }
@@ -187,6 +195,9 @@ func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 			return nil, environments.WrongTask("%v", refusal(step.line, step.text, fmt.Sprintf("it fails in the sandbox, which has no network and no root (%s: %s)", why, wording.Clip(lines[len(lines)-1], 160))))
 		}
 	}
+	if err := m.freeze(); err != nil {
+		return nil, err
+	}
 	return m, nil
 }
 
@@ -198,19 +209,20 @@ func blame(t *task, at step, err error) error {
 	return environments.WrongTask("%v", refusal(at.line, at.text, err.Error()))
 }
 
-// copy makes a machine with the files of another one.
+// copy makes a machine with the files of an image.
 func (s *source) copy(ctx context.Context, t *task, from *machine) (*machine, error) {
 	m, err := s.newMachine(t)
 	if err != nil {
 		return nil, err
 	}
 	for top, f := range m.all {
-		if err := boxed.Copy(ctx, filepath.Clean(from.all[top].Dir()), f.Root(), "."); err != nil && ctx.Err() == nil {
+		if err := from.all[top].Clone(ctx, f); err != nil && ctx.Err() == nil {
 			m.close()
 			if boxed.HostFault(err) {
 				return nil, fmt.Errorf("task %s: its files: %w", t.name, err)
 			}
-			return nil, environments.WrongTask("its files: %v", err)
+			inside := strings.NewReplacer(from.all[top].Dir(), "/"+top, f.Dir(), "/"+top)
+			return nil, environments.WrongTask("its files: %s", inside.Replace(err.Error()))
 		}
 	}
 	if err := cmp.Or(m.own(), ctx.Err()); err != nil { // nobody takes what ctx ended
