@@ -130,8 +130,8 @@ func (f *Folder) Freeze() error {
 	})
 }
 
-// Clone copies a folder after Freeze into an empty one in which no program ran, with the rights and times that programs gave its files. Links are copied
-// as Copy does. It ends with ctx, between two files.
+// Clone copies a folder after Freeze into an empty one in which no program ran, with the rights and times that programs gave its files. Links are text:
+// they are copied as they are, and never followed. Sockets, which nobody answers any more, are left out. It ends with ctx, between two files.
 func (f *Folder) Clone(ctx context.Context, to *Folder) error {
 	type made struct {
 		name string
@@ -184,9 +184,6 @@ func (f *Folder) Clone(ctx context.Context, to *Folder) error {
 			if err != nil {
 				return err
 			}
-			if filepath.IsAbs(link) || !filepath.IsLocal(filepath.Join(filepath.Dir(rel), link)) {
-				return fmt.Errorf("%s is a link to %s, out of the tree; put the file in its place", from, link)
-			}
 			if err := os.Symlink(link, m.name); err != nil {
 				return err
 			}
@@ -194,8 +191,14 @@ func (f *Folder) Clone(ctx context.Context, to *Folder) error {
 			if err := cloneFile(from, m.name); err != nil {
 				return err
 			}
+		case mode&fs.ModeNamedPipe != 0:
+			if err := unix.Mkfifo(m.name, 0o600); err != nil {
+				return err
+			}
+		case mode&fs.ModeSocket != 0:
+			return nil
 		default:
-			return fmt.Errorf("%s is no file, no folder and no link", from)
+			return fmt.Errorf("%s is no file, no folder, no link and no pipe", from)
 		}
 		return finish(m)
 	}); err != nil {

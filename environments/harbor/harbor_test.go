@@ -314,6 +314,39 @@ func TestRightsAndTimes(t *testing.T) {
 	}
 }
 
+// A link of an image is text, and leads nowhere but in the sandbox: neither its copy nor the file tools, nor the tests, follow it on the host.
+func TestLinksOfAnImage(t *testing.T) {
+	host := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(host, "secret"), []byte("the-secret"), 0o666))
+	dir := write(t, t.TempDir(), "a", map[string]string{
+		"environment/Dockerfile": "FROM ubuntu\nWORKDIR /app\nRUN mkdir -p lib/x && ln -s /app/lib/x cur && ln -s ../../.. up && ln -s nothing dangling && mkfifo pipe && chmod 600 pipe\n" +
+			"RUN ln -s " + host + " host && ln -s " + host + "/secret secret && python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")'\nRUN touch -h -d @1000000000 cur\n",
+		"tests/test.sh": "cat /app/secret /app/host/secret; echo changed >/app/secret; test -e /app/secret && exit; echo 1 >/logs/verifier/reward.txt\n",
+	})
+	e := begin(t, dir, "a", nil)
+	require.Equal(t, "cur /app/lib/x\ndangling nothing\nhost "+host+"\nsecret "+host+"/secret\nup ../../..\n1000000000 cur\n600 fifo pipe\nin",
+		text(sh(t, e, "find * -type l -printf '%p %l\\n' | sort; stat -c '%Y %n' cur; stat -c '%a %F %n' pipe; echo in >cur/f; cat lib/x/f")))
+	require.NotContains(t, text(sh(t, e, "cat secret host/secret; ls host; echo changed >secret")), "the-secret")
+	for _, name := range []string{"secret", "host/secret", "/app/host/secret", "up/etc/passwd"} {
+		for tool, arguments := range map[string]string{"file_read": `{"path":%q}`, "file_create": `{"path":%q,"content":"changed"}`} {
+			r, err := e.Step(t.Context(), environments.Action{Name: tool, Arguments: fmt.Appendf(nil, arguments, name)})
+			require.NoError(t, err)
+			require.NotEmpty(t, r.Failure, "%s %s: %s", tool, name, text(r))
+		}
+	}
+	_, err := e.Reset(t.Context(), start("a"))
+	require.NoError(t, err)
+	r, err := send(t, e)
+	require.NoError(t, err)
+	require.NotContains(t, r.Info["tests"], "the-secret")
+	left, err := os.ReadFile(filepath.Join(host, "secret"))
+	require.NoError(t, err)
+	require.Equal(t, "the-secret", string(left))
+	list, err := os.ReadDir(host)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+}
+
 // A RUN sees the ENV of the lines before it alone, and nothing of task.toml, which is for the time after the build.
 func TestVariablesOfARun(t *testing.T) {
 	dir := write(t, t.TempDir(), "a", map[string]string{
@@ -588,7 +621,7 @@ func TestFaultOfTheHost(t *testing.T) {
 	for name, want := range map[string]string{
 		"b": "environment/Dockerfile line 4: WORKDIR y: mkdirat y: file exists",
 		"c": "environment/Dockerfile line 5: COPY y y: mkdirat y/file: file exists",
-		"d": "its files: /app/dev is no file, no folder and no link",
+		"d": "its files: /app/dev is no file, no folder, no link and no pipe",
 	} {
 		_, err := e.Reset(t.Context(), start(name))
 		require.ErrorAs(t, err, new(*environments.TaskError))
