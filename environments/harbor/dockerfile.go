@@ -297,6 +297,7 @@ func (r *recipe) copy(in instruction, expand func(string) (string, error), conte
 		to = path.Join(r.begin, to)
 	}
 	to = path.Clean(to)
+	folder = folder || slices.Contains(r.tops, to[1:]) // it was made for an earlier line; the build sees whether a deeper folder exists
 	for _, source := range words[:len(words)-1] {
 		if strings.Contains(source, "://") || strings.HasPrefix(source, "git@") {
 			return refuse("the sandbox has no network for %s", wording.Clip(source, 60))

@@ -347,6 +347,21 @@ func TestLinksOfAnImage(t *testing.T) {
 	require.Len(t, list, 1)
 }
 
+// A COPY puts a file into a folder that exists, with and without a / at the end of its name.
+func TestCopyIntoAFolder(t *testing.T) {
+	dir := write(t, t.TempDir(), "a", map[string]string{
+		"environment/Dockerfile": "FROM ubuntu\nWORKDIR /app/work\nCOPY x /app\nCOPY x /app/work\nCOPY x /root\nCOPY tree /data/tree\nCOPY x /data\nCOPY x /data/tree\n" +
+			"RUN mkdir /app/d /srv/d\nCOPY --chmod=755 x /app/d\nADD x /srv\nCOPY tree /app/d\nCOPY x /app/d/new\nCOPY y /app/d/new\n",
+		"environment/x": "x", "environment/y": "y", "environment/tree/f": "f",
+	})
+	e := begin(t, dir, "a", nil)
+	require.Equal(t, "/app/d/f\n/app/d/new\n/app/d/x\n/app/work/x\n/app/x\n/data/tree/f\n/data/tree/x\n/data/x\n/root/x\n/srv/x\n755\ny",
+		text(sh(t, e, "find /app /data /root /srv -type f | sort; stat -c %a /app/d/x; cat /app/d/new")))
+
+	_, err := parse("FROM ubuntu\nWORKDIR /app\nCOPY x /data\n", filepath.Join(dir, "a", "environment"), nil)
+	require.ErrorContains(t, err, "line 3: COPY x /data: programs cannot have files in /")
+}
+
 // A RUN sees the ENV of the lines before it alone, and nothing of task.toml, which is for the time after the build.
 func TestVariablesOfARun(t *testing.T) {
 	dir := write(t, t.TempDir(), "a", map[string]string{

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -157,12 +158,19 @@ func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 		}
 		for _, from := range step.copies {
 			folder, name := m.place(step.to)
+			source, err := os.Stat(from)
+			if err != nil {
+				return nil, blame(t, step, err)
+			}
+			if info, err := folder.Root().Stat(path.Join(".", name)); err == nil && info.IsDir() && !source.IsDir() {
+				name = path.Join(name, filepath.Base(from))
+			}
 			if err := boxed.Copy(ctx, from, folder.Root(), name); ctx.Err() != nil {
 				return nil, ctx.Err()
 			} else if err != nil {
 				return nil, blame(t, step, err)
 			}
-			if info, err := os.Stat(from); err == nil && step.execute && !info.IsDir() {
+			if step.execute && !source.IsDir() {
 				if err := folder.Root().Chmod(name, 0o755); err != nil {
 					return nil, err
 				}
