@@ -61,16 +61,23 @@ func (c chatCommand) open(x *cli.Context) (j *job.Job, model string, err error) 
 	if err := checkModel(path); err != nil {
 		return nil, "", err
 	}
+	said := map[string]string{"--model": path, "--system": x.String("system")}
 	text, err := yaml.Marshal(map[string]any{
-		"version": 1, "name": "chat", "seed": x.Uint64("seed"), "model": map[string]any{"path": path},
-		"agent":   map[string]any{"system": x.String("system"), "max_turns": 1},
+		"version": 1, "name": "chat", "seed": x.Uint64("seed"), "model": map[string]any{"path": "${--model}"},
+		"agent":   map[string]any{"system": "${--system}", "max_turns": 1},
 		"rewards": []string{"final_answer"},
 		"rollout": map[string]any{"max_new_tokens": x.Int("max-new-tokens"), "max_tokens": 1 << 17, "temperature": x.Float64("temperature")},
 	})
 	if err != nil {
 		return nil, "", err
 	}
-	j, err = job.Parse("the chat", text, job.Options{Agents: c.registries.Agents})
+	j, err = job.Parse("the chat", text, job.Options{
+		Env: func(name string) (string, bool) { // the value of a ${NAME} is taken letter by letter
+			value, ok := said[name]
+			return value, ok
+		},
+		Agents: c.registries.Agents,
+	})
 	return j, path, err
 }
 

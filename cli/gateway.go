@@ -36,7 +36,7 @@ func (c gatewayCommand) command() *cli.Command {
 // alone is the job of a model that is served without one.
 const alone = `version: 1
 name: gateway
-model: {path: %q}
+model: {path: "${--model}"}
 agent: {kind: external, online: true, key: none, max_turns: 1000, forms: held}
 rewards: [{name: posted, missing: 0}]
 rollout: {max_new_tokens: 4096, max_tokens: 1000000, timeout: 86400}
@@ -99,8 +99,8 @@ func (c gatewayCommand) job(path string, sets []string, key, listen string) (*jo
 			path = whole
 		}
 	}
-	o.Shown = unseen
-	return job.Parse("", fmt.Appendf(nil, alone, path), o)
+	flags["--model"], o.Shown = path, unseen
+	return job.Parse("", []byte(alone), o)
 }
 
 // unseen names the job of a model in messages. Nobody sees its lines.

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The key and the address of a gateway are what the flags say, letter by letter, whatever they would be as YAML or as a job file's text.
+// The key, the address and the model of a gateway are what the flags say, letter by letter, whatever they would be as YAML or as a job file's text.
 func TestTheFlagsOfAGatewayAreTakenLiterally(t *testing.T) {
 	t.Setenv("HOME_OF_KEYS", "expanded")
 	path := filepath.Join(t.TempDir(), "job.yaml")
@@ -24,6 +24,11 @@ func TestTheFlagsOfAGatewayAreTakenLiterally(t *testing.T) {
 				require.Equal(t, 100.0, j.Rollout.Timeout)
 			}
 		}
+	}
+	for _, model := range []string{"mo${HOME_OF_KEYS}del", "${HOME_OF_NOTHING}", `a"b\c`, "${--api-key}", "x: y"} {
+		j, err := c.job(model, nil, "k", ":0")
+		require.NoError(t, err)
+		require.Equal(t, model, j.Model.Path)
 	}
 	j, err := c.job(path, []string{"name=${HOME_OF_KEYS}", "rollout.timeout=100"}, "k", ":0")
 	require.NoError(t, err)
