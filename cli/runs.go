@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/agentfly/agentfly/export"
 	"github.com/agentfly/agentfly/internal/plot"
 	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/internal/wording"
@@ -458,7 +459,10 @@ func (c runsCommands) draw(x *cli.Context, charts []plot.Chart) error {
 			continue
 		}
 		wrote = true
-		if err := writeFile(path, func(w io.Writer) error { return write(w, charts) }); err != nil {
+		if _, err := os.Stat(filepath.Dir(path)); err != nil { // no folder is made for a drawing
+			return job.InputError(err)
+		}
+		if err := export.WriteWhole(path, func(w *os.File) error { return write(w, charts) }); err != nil {
 			return job.InputError(err)
 		}
 		fmt.Fprintf(c.errOut, "wrote %s\n", path)
@@ -480,28 +484,4 @@ func (c runsCommands) draw(x *cli.Context, charts []plot.Chart) error {
 		}
 	}
 	return p.err
-}
-
-// writeFile writes a file whole, or leaves what was there.
-func writeFile(path string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".agentfly-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	if err := write(f); err != nil {
-		f.Close()
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := os.Chmod(f.Name(), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

@@ -86,8 +86,27 @@ func Sweep(dir string) {
 	}
 }
 
-// WriteWhole writes a file that is whole or not there.
+// WriteWhole writes a file that is whole or not there. A link stays one, and the file that it names is written. What is there and no file, such as a pipe
+// or /dev/stdout, is written into.
 func WriteWhole(path string, write func(w *os.File) error) (err error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // Stat finds a pipe behind /proc/self/fd/1, whose link names no file
+		w, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(w), w.Close())
+	}
+	switch whole, err := filepath.EvalSymlinks(path); {
+	case err == nil:
+		path = whole
+	case errors.Is(err, os.ErrNotExist):
+		if to, err := os.Readlink(path); err == nil { // a link to a file that is to be made
+			if !filepath.IsAbs(to) {
+				to = filepath.Dir(path) + string(filepath.Separator) + to
+			}
+			return WriteWhole(to, write)
+		}
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
