@@ -394,10 +394,10 @@ func (c runsCommands) plot(x *cli.Context) error {
 		if err != nil {
 			return job.InputError(err)
 		}
-		if slices.Contains(names, name) {
-			name = path
-		}
 		names, all = append(names, name), append(all, m)
+	}
+	if len(slices.Compact(slices.Sorted(slices.Values(names)))) < len(names) { // a name alone tells two of them not apart
+		names = paths
 	}
 	var known []string
 	for _, m := range all {

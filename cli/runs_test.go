@@ -221,6 +221,25 @@ func TestRunsAreDrawn(t *testing.T) {
 	}
 }
 
+// A run is one curve, however the runs that are drawn are named and in whatever order.
+func TestRunsOfOneNameAreDrawn(t *testing.T) {
+	root := t.TempDir()
+	overviewtest.Run{Steps: overviewtest.Steps(0.1)}.Write(t, filepath.Join(root, "calc"))
+	overviewtest.Run{Steps: overviewtest.Steps(0.2)}.Write(t, filepath.Join(root, "other", "calc"))
+	t.Chdir(root)
+	for _, runs := range [][]string{{"calc", "other/calc"}, {"other/calc", "calc"}, {filepath.Join(root, "calc"), "other/calc"}} {
+		out, _, err := command(t, append([]string{"plot", "--json", "--metric", "reward/mean"}, runs...)...)
+		require.NoError(t, err)
+		var curves map[string]map[string]struct{ Values []float64 }
+		require.NoError(t, json.Unmarshal([]byte(out), &curves))
+		got := curves["reward/mean"]
+		require.Len(t, got, 2, runs)
+		for _, run := range runs {
+			require.Equal(t, strings.Contains(run, "other"), got[run].Values[0] == 0.2, out)
+		}
+	}
+}
+
 // A table leaves columns out where the terminal is narrow; no line of it is wider.
 func TestTablesFit(t *testing.T) {
 	rows := func() [][]string {
