@@ -67,7 +67,10 @@ func (c exportCommand) export(x *cli.Context) error {
 			return usagef("%s is a file; name the folder to write into with --out", dir)
 		}
 		if other, twice := from[to]; twice {
-			return usagef("%s and %s have the same name, and %s can hold one of them; export them one after the other", other, dir, to)
+			if samePlace(other, dir) {
+				return usagef("%s and %s are the same run; name it once", other, dir)
+			}
+			return usagef("%s and %s have the same name, and %s can hold one of them; give each another --out", other, dir, to)
 		}
 		from[to] = dir
 		files = append(files, file{filepath.Join(to, f.File(r)), r})

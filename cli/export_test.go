@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/overview/overviewtest"
 )
 
 func TestExport(t *testing.T) {
@@ -29,9 +31,24 @@ func TestExport(t *testing.T) {
 		"takes a run, or several, and a format": {"export", "csv"},
 		`there is no format "tensorbord"`:       {"export", lines, "tensorbord"},
 		"no-such-run":                           {"export", filepath.Join(dir, "no-such-run"), "csv"},
-		"have the same name":                    {"export", "--out", dir, lines, lines, "csv"},
+		"are the same run; name it once":        {"export", "--out", dir, lines, dir + "/./metrics.jsonl", "csv"},
 	} {
 		_, _, err := command(t, args...)
 		require.ErrorContains(t, err, says)
 	}
+}
+
+// Runs of one name cannot lie in one folder, at once or one after the other.
+func TestExportOfRunsOfOneName(t *testing.T) {
+	dir := t.TempDir()
+	one, other, out := filepath.Join(dir, "1", "calc"), filepath.Join(dir, "2", "calc"), filepath.Join(dir, "out")
+	overviewtest.Run{Steps: overviewtest.Steps(0.1)}.Write(t, one)
+	overviewtest.Run{Steps: overviewtest.Steps(0.2)}.Write(t, other)
+	_, _, err := command(t, "export", one, other, "csv", "--out", out)
+	require.EqualError(t, err, one+" and "+other+" have the same name, and "+filepath.Join(out, "calc")+" can hold one of them; give each another --out")
+	for _, args := range [][]string{{"--out", out}, nil} {
+		_, _, err = command(t, append([]string{"export", one, one + "/", "csv"}, args...)...)
+		require.EqualError(t, err, one+" and "+one+"/ are the same run; name it once")
+	}
+	require.NoDirExists(t, out)
 }

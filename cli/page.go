@@ -86,3 +86,13 @@ func isRun(path string) bool {
 	}
 	return true
 }
+
+// samePlace tells whether two paths lead to the same file or folder, which need not be there.
+func samePlace(a, b string) bool {
+	if filepath.Clean(a) == filepath.Clean(b) {
+		return true
+	}
+	one, err := os.Stat(a)
+	other, missing := os.Stat(b)
+	return err == nil && missing == nil && os.SameFile(one, other)
+}
