@@ -26,6 +26,7 @@ type Run struct {
 	Algorithm string         // "" where it is not known
 	State     overview.State // "" where it is not known
 	Began     time.Time      // the first step is that much later than seconds/elapsed says
+	ID        string         // no other run has it; "": an older program began the run, or there are curves alone
 	Metrics   overview.Metrics
 
 	// Sent is what an earlier Send to the same server left there, so that it is not asked for it again; Send keeps it. nil: the server is asked.
@@ -112,6 +113,15 @@ func (r Run) at(step int) time.Time {
 		return r.Began.Add(time.Duration(*seconds * float64(time.Second)))
 	}
 	return r.Began
+}
+
+// identity is what servers know a run by: the same for the same run, however often it is sent. A copy of a run folder under another name is another run.
+func (r Run) identity() string {
+	identity := fmt.Sprintf("%s-%d", safe(r.Name), r.Began.Unix())
+	if r.ID != "" {
+		identity += "-" + r.ID
+	}
+	return identity
 }
 
 // safe is a name of letters, digits, - and . alone, for files whose readers take names apart.

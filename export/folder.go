@@ -38,7 +38,8 @@ func Open(ctx context.Context, dir string) (Run, error) {
 	if err != nil {
 		return Run{}, err
 	}
-	r := Run{Name: name, Metrics: m, Began: began(ctx, dir, m)}
+	r := Run{Name: name, Metrics: m}
+	r.Began, r.ID = began(ctx, dir, m)
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return r, err
 	}
@@ -51,26 +52,27 @@ func Open(ctx context.Context, dir string) (Run, error) {
 }
 
 // began is when a run began: as its store tells, else when its job was written into its folder, else when it last wrote, less the time of its steps.
-// Other programs know a run by it, so that a run which is exported again, resumed or not, is the same one there.
-func began(ctx context.Context, dir string, m overview.Metrics) time.Time {
+// Other programs know a run by it and by the id beside it in the store, so that a run which is exported again, resumed or not, is the same one there.
+func began(ctx context.Context, dir string, m overview.Metrics) (at time.Time, id string) {
 	if log, err := store.OpenReader(filepath.Join(dir, store.File)); err == nil { // who reads the trajectories is told what is wrong with it
 		at, err := log.Began(ctx)
-		if log.Close(); err == nil && !at.IsZero() {
-			return at
+		id, failed := log.ID()
+		if log.Close(); err == nil && failed == nil && !at.IsZero() {
+			return at, id
 		}
 	}
 	if info, err := os.Stat(filepath.Join(dir, "job.yaml")); err == nil {
-		return info.ModTime()
+		return info.ModTime(), ""
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return time.Unix(0, 0)
+		return time.Unix(0, 0), ""
 	}
-	at := info.ModTime()
+	at = info.ModTime()
 	if all := m["seconds/elapsed"]; all != nil && len(all.Values) > 0 {
 		at = at.Add(-time.Duration(all.Values[len(all.Values)-1] * float64(time.Second)))
 	}
-	return at
+	return at, ""
 }
 
 // unfinished begins the names of files that are being written.

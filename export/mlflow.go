@@ -171,7 +171,7 @@ func (s mlflowServer) run(ctx context.Context, r Run) (id string, has map[string
 			return "", nil, err
 		}
 	}
-	tag := fmt.Sprintf("%s-%d", safe(r.Name), r.Began.Unix())
+	tag := r.identity()
 	var runs struct {
 		Runs []struct {
 			Info struct {

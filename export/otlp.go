@@ -259,7 +259,7 @@ func (d *delivery) refused() error {
 // traceOf are the spans of a trajectory. Turns that it shares with the branch that it forks off are in that one's trace.
 func traceOf(record store.Record, r Run, content bool) []*tracev1.Span {
 	t := record.Trajectory
-	trace := sha256.Sum256(fmt.Appendf(nil, "%s-%d\n%s", safe(r.Name), r.Began.Unix(), t.ID))
+	trace := sha256.Sum256(fmt.Appendf(nil, "%s\n%s", r.identity(), t.ID))
 	start := t.Started
 	if start.IsZero() {
 		start = r.Began

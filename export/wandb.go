@@ -27,7 +27,11 @@ var wandb = Format{Name: "wandb", Description: "curves as an offline run of W&B,
 
 // wandbID is the run's id, the same for the same run, so that W&B takes a second export for the same one.
 func wandbID(r Run) string {
-	return fmt.Sprintf("%08x", crc32.ChecksumIEEE(fmt.Appendf(nil, "%d %s", r.Began.Unix(), r.Name)))
+	known := fmt.Sprintf("%d %s", r.Began.Unix(), r.Name)
+	if r.ID != "" {
+		known += " " + r.ID
+	}
+	return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(known)))
 }
 
 // wandbFile is a path as W&B has it.

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -267,7 +268,7 @@ func (r *run) recover(ctx context.Context) error {
 		return err
 	}
 	if !r.recovered.Any(&r.state) {
-		if err := db.Begin(ctx, time.Now()); err != nil {
+		if err := db.Begin(ctx, time.Now(), rand.Text()); err != nil {
 			return err
 		}
 	}

@@ -305,6 +305,9 @@ func (r *Reader) Began(ctx context.Context) (began time.Time, err error) {
 	return began, err
 }
 
+// ID is the id that Begin stored with the run: one that a resumed run keeps. A run that an older program began has none, "".
+func (r *Reader) ID() (string, error) { return r.Fact(idFact) }
+
 // Evaluations returns the results that AddEvaluation stored, in the order of steps.
 func (r *Reader) Evaluations() (out []json.RawMessage, err error) {
 	if r.file.version < 2 { // it stored none

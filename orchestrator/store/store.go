@@ -293,16 +293,19 @@ func (s *Store) AddEvaluation(ctx context.Context, name string, step int, result
 	})
 }
 
-// beganFact is when the run began.
-const beganFact = "began"
+// Facts that Begin stores.
+const (
+	beganFact = "began" // when the run began
+	idFact    = "id"    // tells the run from all others
+)
 
-// Begin stores that a run begins at a time, unless that was stored before.
-func (s *Store) Begin(ctx context.Context, at time.Time) error {
+// Begin stores that a run begins at a time, and an id that no other run has, unless that was stored before.
+func (s *Store) Begin(ctx context.Context, at time.Time, id string) error {
 	began, err := s.Reader.Fact(beganFact)
 	if err != nil || began != "" {
 		return err
 	}
-	return s.SetFact(ctx, beganFact, at.UTC().Format(time.RFC3339Nano))
+	return s.SetFacts(ctx, Fact{beganFact, at.UTC().Format(time.RFC3339Nano)}, Fact{idFact, id})
 }
 
 // SetFact stores what is true of the whole run, such as where its job file is.

@@ -127,7 +127,7 @@ func TestWhatWasTakenBackStaysSo(t *testing.T) {
 	require.Nil(t, got.Turns[0].Reward)
 }
 
-// When a run began is what was stored first. Of a run that an older program began its first trajectory tells.
+// When a run began, and its id, are what was stored first. Of a run that an older program began its first trajectory tells when, and it has no id.
 func TestWhenARunBegan(t *testing.T) {
 	db := open(t, filepath.Join(t.TempDir(), store.File))
 	defer db.Close()
@@ -137,13 +137,21 @@ func TestWhenARunBegan(t *testing.T) {
 		require.NoError(t, err)
 		return at
 	}
+	id := func() string {
+		id, err := db.Reader.ID()
+		require.NoError(t, err)
+		return id
+	}
 	require.Zero(t, began())
 	for i, at := range []time.Time{first, later} {
 		require.NoError(t, db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: "k"}, &trajectory.Trajectory{ID: store.ID(store.Train, 0, 0, i), TaskID: "k", Started: at}))
 	}
 	require.Equal(t, first, began())
-	require.NoError(t, db.Begin(t.Context(), later))
+	require.Empty(t, id())
+	require.NoError(t, db.Begin(t.Context(), later, "one"))
 	require.Equal(t, later, began())
-	require.NoError(t, db.Begin(t.Context(), first))
+	require.Equal(t, "one", id())
+	require.NoError(t, db.Begin(t.Context(), first, "other"))
 	require.Equal(t, later, began())
+	require.Equal(t, "one", id())
 }

@@ -3,6 +3,7 @@ package overviewtest
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -65,7 +66,7 @@ func (r Run) Write(t testing.TB, dir string) {
 	ctx := context.Background()
 	f := runfolder.New(dir, false)
 	require.NoError(t, f.Open(&job.Job{Trainer: job.Trainer{Steps: r.Planned}}, func(string) {}))
-	require.NoError(t, f.DB.Begin(ctx, started))
+	require.NoError(t, f.DB.Begin(ctx, started, rand.Text()))
 	for i, m := range r.Steps {
 		require.NoError(t, f.DB.AddStep(ctx, i, m, nil))
 	}
