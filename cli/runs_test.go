@@ -329,8 +329,13 @@ func TestTrajectoriesAreFiltered(t *testing.T) {
 		require.ErrorAs(t, err, &usage, want)
 		require.EqualError(t, err, want)
 	}
-	_, _, err = command(t, "inspect", "trajectory", "--run", filepath.Join(root, "going"), "--id", "train-9-9-9")
-	require.EqualError(t, err, `store: there is no trajectory "train-9-9-9"`)
+	for _, how := range [][]string{nil, {"--sort", "reward"}, {"--sort=-turns", "--limit", "1"}} {
+		out, _, err = command(t, append([]string{"inspect", "trajectory", "--run", filepath.Join(root, "going"), "--id", "train-9-9-9"}, how...)...)
+		require.EqualError(t, err, `store: there is no trajectory "train-9-9-9"`)
+		require.Empty(t, out)
+		_, _, err = command(t, append([]string{"inspect", "trajectory", "--run", filepath.Join(root, "going"), "--id", "train-2-0-1", "--min-reward", "0"}, how...)...)
+		require.NoError(t, err, "it is there, though the other flags leave it out")
+	}
 	out, _, err = command(t, "inspect", "trajectory", "--run", filepath.Join(root, "going"), "--phase", "greedy")
 	require.NoError(t, err)
 	require.Empty(t, out)

@@ -59,10 +59,21 @@ func Trajectories(ctx context.Context, dir string, q Filter, f func(store.Record
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	var found bool // one that the selection names, whether it matches the rest or not
 	if q.Sort != "" {
-		return q.sorted(ctx, db, by, f)
+		found, err = q.sorted(ctx, db, by, f)
+	} else {
+		found, err = q.stored(ctx, db, f)
 	}
-	n, found := 0, false
+	if err == nil && !found && q.ID != "" {
+		return fmt.Errorf("store: there is no trajectory %q", q.ID)
+	}
+	return err
+}
+
+// stored reads in the order of the store.
+func (q Filter) stored(ctx context.Context, db *store.Reader, f func(store.Record) error) (found bool, err error) {
+	n := 0
 	err = db.Select(ctx, q.Selection, func(r store.Record) error {
 		found = true
 		if !q.matches(r.Trajectory) {
@@ -74,12 +85,9 @@ func Trajectories(ctx context.Context, dir string, q Filter, f func(store.Record
 		return f(r)
 	})
 	if errors.Is(err, errEnough) {
-		return nil
+		err = nil
 	}
-	if err == nil && !found && q.ID != "" {
-		return fmt.Errorf("store: there is no trajectory %q", q.ID)
-	}
-	return err
+	return found, err
 }
 
 // Phases are those of a run folder's trajectories.
@@ -93,13 +101,14 @@ func Phases(ctx context.Context, dir string) (out []string, err error) {
 }
 
 // sorted reads everything once for its place, and then what is wanted: the tokens of all would be too much to keep.
-func (q Filter) sorted(ctx context.Context, db *store.Reader, by func(*trajectory.Trajectory) float64, f func(store.Record) error) error {
+func (q Filter) sorted(ctx context.Context, db *store.Reader, by func(*trajectory.Trajectory) float64, f func(store.Record) error) (found bool, err error) {
 	type place struct {
 		id    string
 		value float64
 	}
 	var all, last []place
 	if err := db.Select(ctx, q.Selection, func(r store.Record) error {
+		found = true
 		switch t := r.Trajectory; {
 		case !q.matches(t):
 		case t.Err != "" && strings.TrimPrefix(q.Sort, "-") == "reward":
@@ -109,7 +118,7 @@ func (q Filter) sorted(ctx context.Context, db *store.Reader, by func(*trajector
 		}
 		return nil
 	}); err != nil {
-		return err
+		return found, err
 	}
 	slices.SortStableFunc(all, func(a, b place) int {
 		if strings.HasPrefix(q.Sort, "-") {
@@ -123,10 +132,10 @@ func (q Filter) sorted(ctx context.Context, db *store.Reader, by func(*trajector
 	}
 	for _, one := range all {
 		if err := db.Select(ctx, store.Selection{ID: one.id}, f); err != nil {
-			return err
+			return found, err
 		}
 	}
-	return nil
+	return found, nil
 }
 
 // matches tells what needs the turns.
