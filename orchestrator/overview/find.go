@@ -71,10 +71,15 @@ func Check(path string) error {
 		return nil
 	}
 	names := map[string]string{} // by the last part of their paths: the rest is as long for all of them
-	for _, near := range []string{"runs", filepath.Dir(filepath.Clean(path))} {
+	for _, near := range []string{filepath.Dir(filepath.Clean(path)), "runs"} {
 		found, _ := Find(near) // a folder that is not there holds none
-		for _, dir := range found {
-			names[filepath.Base(dir)] = dir
+		slices.SortStableFunc(found, func(a, b string) int {
+			return strings.Count(a, string(filepath.Separator)) - strings.Count(b, string(filepath.Separator))
+		})
+		for _, dir := range found { // of one name the first: in the folder itself, then in those below it
+			if name := filepath.Base(dir); names[name] == "" {
+				names[name] = dir
+			}
 		}
 	}
 	name := filepath.Base(path)

@@ -102,7 +102,20 @@ func TestANameThatIsNoRun(t *testing.T) {
 	overviewtest.Run{}.Write(t, filepath.Join(root, "frozenlake-1"))
 	require.NoError(t, overview.Check(filepath.Join(root, "frozenlake-1")))
 	require.EqualError(t, overview.Check(filepath.Join(root, "frozenlak-1")), fmt.Sprintf("%q is no run folder (did you mean %q?)", filepath.Join(root, "frozenlak-1"), filepath.Join(root, "frozenlake-1")))
-	require.ErrorContains(t, overview.Check(filepath.Join(root, "zzzz")), "agentfly runs FOLDER lists those in a folder")
+	require.ErrorContains(t, overview.Check(filepath.Join(root, "zzzz")), "it has no job.yaml and store.db; agentfly runs FOLDER lists those in a folder")
+}
+
+// The run that may have been meant is the one in the folder that was named, not one of the same name elsewhere.
+func TestTheRunThatWasMeant(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, dir := range []string{"runs/calc", "runs/other/calc", "runs/away/calc", "exp/calc", "runs/far"} {
+		overviewtest.Run{}.Write(t, dir)
+	}
+	for path, meant := range map[string]string{
+		"runs/cal": "runs/calc", "runs/other/cal": "runs/other/calc", "exp/cal": "exp/calc", "runs/cal/": "runs/calc", "exp/far": "runs/far", "far": "runs/far",
+	} {
+		require.EqualError(t, overview.Check(path), fmt.Sprintf("%q is no run folder (did you mean %q?)", path, meant))
+	}
 }
 
 // What a run does is read while it runs: what it waits for, how long is left, and why things failed.
