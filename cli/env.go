@@ -241,9 +241,7 @@ const numbered = 10_000
 func startOf(x *cli.Context, s environments.Source, note io.Writer) (start environments.Start, err error) {
 	start.Seed, start.Task.ID = x.Int64("seed"), "play"
 	if text := x.String("task"); text != "" {
-		d := json.NewDecoder(strings.NewReader(text))
-		d.UseNumber()
-		if err := d.Decode(&start.Task.Fields); err != nil {
+		if err := decodeWhole(text, &start.Task.Fields); err != nil {
 			return start, usagef("--task is no JSON object: %v", err)
 		}
 		return start, nil

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -112,9 +114,7 @@ func scored(text string) (in rewards.Input, err error) {
 		Calls         json.RawMessage `json:"calls"`
 	}
 	for _, into := range []any{&own, &fields} {
-		d := json.NewDecoder(bytes.NewReader([]byte(text)))
-		d.UseNumber() // as the data of a job is read
-		if err := d.Decode(into); err != nil {
+		if err := decodeWhole(text, into); err != nil {
 			return in, usagef("the arguments %q are not a JSON object; %s", text, anObject)
 		}
 	}
@@ -148,6 +148,19 @@ func scored(text string) (in rewards.Input, err error) {
 	}
 	t := &trajectory.Trajectory{ID: "command-line", TaskID: "command-line", Turns: []trajectory.Turn{turn}, StopReason: trajectory.StopAnswer}
 	return rewards.Input{Task: trajectory.Task{ID: "command-line", Fields: fields}, Trajectory: t}, nil
+}
+
+// decodeWhole reads a text that is one JSON value and nothing else. Numbers stay as they are written, as in the data of a job.
+func decodeWhole(text string, into any) error {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something stands behind it")
+	}
+	return nil
 }
 
 func strictly(data []byte, into any) error {

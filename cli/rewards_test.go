@@ -43,6 +43,8 @@ func TestRewardsCall(t *testing.T) {
 		`rewards: there is no reward "final_anser"`:        {"call", "final_anser", "{}"},
 		`the arguments "{" are not a JSON object`:          {"call", "final_answer", "{"},
 		`the arguments "3" are not a JSON object`:          {"call", "final_answer", "3"},
+		`the arguments "{} garbage" are not a JSON object`: {"call", "final_answer", "{} garbage"},
+		`the arguments "{}{}" are not a JSON object`:       {"call", "final_answer", "{}{}"},
 		`calls: json: unknown field "nam"`:                 {"call", "final_answer", `{"calls": [{"nam": 1}]}`},
 		`final_response is no text`:                        {"call", "final_answer", `{"final_response": 1}`},
 		`--param tolerance: write KEY=VALUE`:               {"call", "math_equal", "--param", "tolerance", "{}"},

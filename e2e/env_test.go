@@ -163,6 +163,7 @@ func TestEnvCommandsThatAreWrong(t *testing.T) {
 		"--param tall: write KEY=VALUE":                        {"play", "stairs", "--param", "tall"},
 		"--param tall.x=3: tall is no object":                  {"play", "stairs", "--param", "tall=1", "--param", "tall.x=3"},
 		"--task is no JSON object":                             {"play", "stairs", "--task", "x"},
+		"--task is no JSON object: something stands behind it": {"play", "stairs", "--task", "{}{}"},
 		"--random and --solve are two ways":                    {"play", "stairs", "--random", "--solve"},
 		"--seed is -1":                                         {"play", "stairs", "--seed", "-1"},
 		"--address x: allowed is HOST:PORT":                    {"serve", "stairs", "--address", "x"},
