@@ -388,6 +388,9 @@ func (c runsCommands) plot(x *cli.Context) error {
 			}
 		}
 	}
+	if png, svg := x.String("png"), x.String("svg"); png != "" && svg != "" && samePlace(png, svg) {
+		return usagef("--png and --svg name the same file; give each one of its own")
+	}
 	names, all := []string{}, []overview.Metrics{}
 	for _, path := range paths {
 		name, m, err := overview.ReadCurves(path)
