@@ -67,8 +67,17 @@ func Find(root string) (out []string, err error) {
 
 // Check is an error where a path is no run folder. It names the run that may have been meant.
 func Check(path string) error {
-	if Is(path) {
+	var lacks []string
+	for _, name := range []string{runfolder.JobFile, store.File} {
+		if _, err := os.Stat(filepath.Join(path, name)); err != nil {
+			lacks = append(lacks, name)
+		}
+	}
+	switch {
+	case len(lacks) == 0:
 		return nil
+	case slices.Equal(lacks, []string{runfolder.JobFile}):
+		return fmt.Errorf("%q is no run folder: it has %s and no %s, as the folder of a gateway; agentfly inspect trajectory --run shows what it holds", path, store.File, runfolder.JobFile)
 	}
 	names := map[string]string{} // by the last part of their paths: the rest is as long for all of them
 	for _, near := range []string{filepath.Dir(filepath.Clean(path)), "runs"} {
@@ -90,5 +99,5 @@ func Check(path string) error {
 	if near != "" {
 		return fmt.Errorf("%q is no run folder (did you mean %q?)", path, near)
 	}
-	return fmt.Errorf("%q is no run folder: it has no %s and %s; agentfly runs FOLDER lists those in a folder", path, runfolder.JobFile, store.File)
+	return fmt.Errorf("%q is no run folder: it has no %s; agentfly runs FOLDER lists those in a folder", path, strings.Join(lacks, " and "))
 }

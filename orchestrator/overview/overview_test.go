@@ -16,6 +16,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/overview/overviewtest"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -116,6 +117,21 @@ func TestTheRunThatWasMeant(t *testing.T) {
 	} {
 		require.EqualError(t, overview.Check(path), fmt.Sprintf("%q is no run folder (did you mean %q?)", path, meant))
 	}
+}
+
+// Of a folder that is there it is said what it lacks.
+func TestAFolderThatIsNoRun(t *testing.T) {
+	root := t.TempDir()
+	overviewtest.Run{}.Write(t, filepath.Join(root, "gatewaz"))
+	served, made := filepath.Join(root, "gateway"), filepath.Join(root, "made")
+	require.NoError(t, os.Mkdir(served, 0o700))
+	db, err := store.OpenGateway(filepath.Join(served, store.File))
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	require.EqualError(t, overview.Check(served), fmt.Sprintf("%q is no run folder: it has store.db and no job.yaml, as the folder of a gateway; agentfly inspect trajectory --run shows what it holds", served))
+	require.NoError(t, os.Mkdir(made, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(made, "job.yaml"), nil, 0o600))
+	require.EqualError(t, overview.Check(made), fmt.Sprintf("%q is no run folder: it has no store.db; agentfly runs FOLDER lists those in a folder", made))
 }
 
 // What a run does is read while it runs: what it waits for, how long is left, and why things failed.
