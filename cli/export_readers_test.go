@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -505,4 +506,16 @@ func TestImportATIF(t *testing.T) {
 	}
 	_, _, err = command(t, "export", "--out", dir, filepath.Join("..", "docs", "curves", "none.jsonl"), "atif")
 	require.Error(t, err)
+}
+
+// An import ends with the first signal, whether it reads or writes then, and leaves no file.
+func TestAnImportIsEnded(t *testing.T) {
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in.json"), filepath.Join(dir, "out.jsonl")
+	require.NoError(t, os.WriteFile(in, []byte(`{"schema_version": "ATIF-v1.8", "agent": {"name": "x", "version": "1"}, "steps": [{"step_id": 1, "source": "agent", "message": "a"}]}`), 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := Program{In: strings.NewReader(""), Out: io.Discard, ErrOut: io.Discard}.Run(ctx, []string{"agentfly", "import", "atif", in, "--output", out})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoFileExists(t, out)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,12 +42,15 @@ func (c importCommand) atif(x *cli.Context) error {
 			if err != nil {
 				return job.InputError(err)
 			}
-			others, err := export.ReadATIF(r, func(conversation export.Conversation) error {
+			others, err := export.ReadATIF(x.Context, r, func(conversation export.Conversation) error {
 				n++
 				return e.Encode(conversation)
 			})
 			_ = r.Close() // it was read alone
-			if err != nil {
+			switch {
+			case x.Context.Err() != nil:
+				return context.Cause(x.Context)
+			case err != nil:
 				return job.InputError(fmt.Errorf("%s: %w", path, err))
 			}
 			skipped += others

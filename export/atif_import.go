@@ -2,6 +2,7 @@ package export
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,11 +35,19 @@ func (l Learned) MarshalJSON() ([]byte, error) {
 }
 
 // ReadATIF reads ATIF documents: one, a list of them, or several behind each other, such as one a line. It calls f for each trajectory from which something
-// can be learned, those of subagents included, and returns how many others there were.
-func ReadATIF(r io.Reader, f func(Conversation) error) (skipped int, err error) {
-	d := json.NewDecoder(r)
+// can be learned, those of subagents included, and returns how many others there were. It ends early, with the context's error, when that ends.
+func ReadATIF(ctx context.Context, r io.Reader, f func(Conversation) error) (skipped int, err error) {
+	d := json.NewDecoder(readerFunc(func(p []byte) (int, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		return r.Read(p)
+	}))
 	n := 0
 	one := func(raw json.RawMessage) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		n++
 		var doc atifDocument
 		if err := json.Unmarshal(raw, &doc); err != nil {
@@ -83,6 +92,11 @@ func ReadATIF(r io.Reader, f func(Conversation) error) (skipped int, err error) 
 	}
 	return skipped, nil
 }
+
+// readerFunc is a reader of one function.
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 var atifVersions = regexp.MustCompile(`^ATIF-v1\.[0-8]$`)
 

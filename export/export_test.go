@@ -254,7 +254,7 @@ func TestAnswersToOurCallsComeBack(t *testing.T) {
 	text, err := json.Marshal(atifOf(record, sample()))
 	require.NoError(t, err)
 	var said []string
-	_, err = ReadATIF(bytes.NewReader(text), func(c Conversation) error {
+	_, err = ReadATIF(t.Context(), bytes.NewReader(text), func(c Conversation) error {
 		for _, m := range c.Messages {
 			said = append(said, m.Role+" "+m.Name+": "+plain(m.Content))
 		}
