@@ -43,7 +43,11 @@ func (r *Resources) LoadPython(ctx context.Context, p PythonFile) (*python.Modul
 	if err := errors.Join(f.Close(), r.Run("the Python file "+p.Python+", which is not imported"+with)); err != nil {
 		return nil, err
 	}
-	o := python.Options{Runtime: p.Runtime, Interpreter: p.Interpreter, Workers: p.Workers, Memory: int64(p.Memory) << 20, Stderr: r.Log(filepath.Base(p.Python))}
+	interpreter, err := r.Program(p.Interpreter)
+	if err != nil {
+		return nil, err
+	}
+	o := python.Options{Runtime: p.Runtime, Interpreter: interpreter, Workers: p.Workers, Memory: int64(p.Memory) << 20, Stderr: r.Log(filepath.Base(p.Python))}
 	if p.Sandboxed {
 		box, err := r.Sandbox(ctx)
 		if err != nil {

@@ -74,6 +74,14 @@ func (r *Resources) Resolve(path string) string {
 // Whole is Resolve's path made absolute, for what looks elsewhere for a name without a folder: ./NAME beside the job file stays a path.
 func (r *Resources) Whole(path string) (string, error) { return filepath.Abs(r.Resolve(path)) }
 
+// Program is a program that the job names: a path, which has a slash, is made Whole; a name without one stays, to be looked up on PATH.
+func (r *Resources) Program(name string) (string, error) {
+	if !strings.ContainsRune(name, filepath.Separator) {
+		return name, nil
+	}
+	return r.Whole(name)
+}
+
 // Warn tells the user something once.
 func (r *Resources) Warn(text string) {
 	if r.options.Warn != nil {

@@ -62,10 +62,12 @@ func newCommand(b *Builder, params map[string]any) (Reward, error) {
 		return nil, fmt.Errorf("the parameter timeout is %v; allowed is a millisecond (0.001) to a day", p.Timeout)
 	}
 	c := command{p.Command, slices.Clone(p.Command), b.Resources.Resolve("."), p.Score == byOutput, time.Duration(p.Timeout * float64(time.Second)), b.Resources}
-	probe := exec.Command(c.args[0])
-	probe.Dir = c.folder
-	if err := probe.Err; err != nil {
-		return nil, fmt.Errorf("the program %s is not found: %w", c.args[0], err)
+	var err error
+	if c.args[0], err = b.Resources.Program(c.args[0]); err == nil {
+		_, err = exec.LookPath(c.args[0])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the program %s is not found: %w", p.Command[0], err)
 	}
 	find := func(path *string) error { // what the job names may lie at home or in the working folder, and the program runs in the job's
 		whole, err := b.Resources.Whole(*path)
@@ -74,11 +76,6 @@ func newCommand(b *Builder, params map[string]any) (Reward, error) {
 			_, err = os.Stat(whole)
 		}
 		return err
-	}
-	if strings.Contains(c.args[0], "/") {
-		if err := find(&c.args[0]); err != nil {
-			return nil, fmt.Errorf("the program is not found: %w", err)
-		}
 	}
 	for i, arg := range c.args {
 		if i == 0 || strings.HasPrefix(arg, "-") || !scripts.Is(arg) {

@@ -119,7 +119,7 @@ func TestCommandFails(t *testing.T) {
 		{map[string]any{"command": sh("true"), "score": "exitt"}, `the parameter score is "exitt"; allowed are exit`},
 		{map[string]any{"command": sh("true"), "timeout": 0}, "the parameter timeout is 0"},
 		{map[string]any{"command": []any{"no-such-program-7"}}, "the program no-such-program-7 is not found"},
-		{map[string]any{"command": []any{"./grade.sh"}}, "the program is not found"},
+		{map[string]any{"command": []any{"./grade.sh"}}, "the program ./grade.sh is not found"},
 		{map[string]any{"command": []any{"python3", "-u", "grade.py", "other.py"}}, "the script is not found: stat"},
 		{map[string]any{"command": sh("true"), "timeout": 1e-12}, "the parameter timeout is 1e-12; allowed is a millisecond"},
 		{map[string]any{"command": sh("true"), "exit": 1}, "exit"},

@@ -227,3 +227,18 @@ func TestAFileIsNoName(t *testing.T) {
 	_, err := tools.NewCatalog().Make(t.Context(), resources.New(resources.Options{}), tools.Ref{Name: "tools.py"})
 	require.EqualError(t, err, `tools: there is no tool "tools.py"; a file of tools is written {python: tools.py}`)
 }
+
+// An interpreter with a slash is a path of the job: it is found beside the job file.
+func TestTheInterpreterBesideTheJob(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not on PATH: apt-get install python3")
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "tools.py"), []byte("from agentfly import tool\n@tool\ndef one() -> int:\n    \"\"\"One.\"\"\"\n    return 1\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "python"), []byte("#!/bin/sh\nexec "+python+" \"$@\"\n"), 0o700))
+	r := resources.New(resources.Options{Resolve: func(p string) string { return filepath.Join(dir, p) }})
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	_, err = r.LoadPython(t.Context(), resources.PythonFile{Python: "tools.py", Interpreter: "./python"})
+	require.NoError(t, err)
+}

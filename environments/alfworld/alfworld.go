@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/agentfly/agentfly/environments"
 	pyenv "github.com/agentfly/agentfly/environments/python"
@@ -89,5 +88,5 @@ func dataFolder(r *resources.Resources, named string) (string, error) {
 	if folder == "" {
 		return "", fmt.Errorf("data: %s is not set; set it to the folder that alfworld-download filled, or leave data out", named)
 	}
-	return filepath.Abs(r.Resolve(folder))
+	return r.Whole(folder)
 }

@@ -83,6 +83,12 @@ func open(ctx context.Context, r *resources.Resources, params map[string]any) (e
 	if err := r.Run("Chromium"); err != nil {
 		return nil, err
 	}
+	for _, program := range []*string{&p.Chromium, &p.Interpreter} {
+		var err error
+		if *program, err = r.Program(*program); err != nil {
+			return nil, err
+		}
+	}
 	chromium, err := findChromium(p.Chromium)
 	if err != nil {
 		return nil, err
@@ -128,7 +134,7 @@ func findChromium(named string) (string, error) {
 // findPages is the folder html of the Python package, which is not imported: it would import Selenium.
 func findPages(ctx context.Context, r *resources.Resources, p Params) (string, error) {
 	if p.Pages != "" {
-		folder, err := filepath.Abs(r.Resolve(p.Pages))
+		folder, err := r.Whole(p.Pages)
 		if err == nil {
 			_, err = os.Stat(filepath.Join(folder, "core", "core.js"))
 		}

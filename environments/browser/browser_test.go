@@ -98,6 +98,18 @@ func TestParameters(t *testing.T) {
 	require.EqualError(t, err, "chromium is missing; install it: apt-get install chromium")
 }
 
+// Programs with a slash are paths of the job: they are found beside the job file.
+func TestProgramsBesideTheJob(t *testing.T) {
+	folder, _ := pages(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(folder, "miniwob", "html"), 0o755))
+	require.NoError(t, os.Rename(filepath.Join(folder, "core"), filepath.Join(folder, "miniwob", "html", "core")))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "python"), []byte("#!/bin/sh\necho "+filepath.Join(folder, "miniwob")+"\n"), 0o755))
+	r := resources.New(resources.Options{Resolve: func(path string) string { return filepath.Join(folder, path) }})
+	defer r.Close()
+	_, err := browser.Kind().New(t.Context(), r, map[string]any{"chromium": "./chromium", "interpreter": "./python", "tasks": []string{"click-test"}})
+	require.ErrorContains(t, err, `there is no task "click-test"`, "both were found, and the Python has no pages")
+}
+
 // short is a folder with a short name.
 func short(t *testing.T) string {
 	dir, err := os.MkdirTemp("/tmp", "afb")

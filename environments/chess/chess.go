@@ -67,8 +67,11 @@ func New(_ context.Context, r *resources.Resources, params map[string]any) (envi
 	if err := r.Run("the chess engine " + p.Engine + ", which is not started"); err != nil {
 		return nil, err
 	}
-	path, err := findEngine(p.Engine)
+	path, err := r.Program(p.Engine)
 	if err != nil {
+		return nil, err
+	}
+	if path, err = findEngine(path); err != nil {
 		return nil, err
 	}
 	s.engine = &engine{path: path}

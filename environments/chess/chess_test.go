@@ -396,6 +396,19 @@ func TestMissingEngineNamesItsCommand(t *testing.T) {
 	require.EqualError(t, err, "the chess engine no-such-engine is not installed; apt-get install stockfish, or give its path as engine")
 }
 
+// An engine with a slash is a path of the job: it is found beside the job file.
+func TestTheEngineBesideTheJob(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "engine")
+	require.NoError(t, os.WriteFile(path, nil, 0o700)) // nothing runs it
+	r := resources.New(resources.Options{Resolve: func(path string) string { return filepath.Join(folder, path) }})
+	s, err := New(t.Context(), r, map[string]any{"engine": "./engine"})
+	require.NoError(t, err)
+	require.Equal(t, path, s.(*source).engine.path)
+	require.NoError(t, s.Close())
+	require.NoError(t, r.Close())
+}
+
 // An engine that dies fails the step that asked it, and the next one has a new engine; the episodes of others go on.
 func TestEngineDies(t *testing.T) {
 	t.Parallel()

@@ -662,3 +662,26 @@ func TestTheImageBesideTheJob(t *testing.T) {
 	_, err = pyenv.Kind().New(t.Context(), r, map[string]any{"class": "worlds:Words", "container": map[string]any{"image": "./world"}})
 	require.ErrorContains(t, err, "the image \""+filepath.Join(folder, "world")+"\" is not on this machine")
 }
+
+// An interpreter with a slash is a path of the job: it is found beside the job file from every working folder.
+func TestTheInterpreterBesideTheJob(t *testing.T) {
+	needPython(t)
+	python, err := exec.LookPath("python3")
+	require.NoError(t, err)
+	classes, err := filepath.Abs(worlds)
+	require.NoError(t, err)
+	folder := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(folder, "bin"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "bin", "python"), []byte("#!/bin/sh\nexec "+python+" \"$@\"\n"), 0o755))
+	resolve := func(path string) string {
+		if filepath.IsAbs(path) {
+			return path
+		}
+		return filepath.Join(folder, path)
+	}
+	r := resources.New(resources.Options{Resolve: resolve})
+	defer r.Close()
+	s, err := pyenv.Kind().New(t.Context(), r, map[string]any{"class": classes + ":Words", "interpreter": "bin/python"})
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+}

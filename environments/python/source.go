@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -179,8 +178,15 @@ func New(ctx context.Context, r *resources.Resources, o Options) (environments.S
 	for k, v := range o.Config {
 		config[k] = v
 	}
+	interpreter := o.Worker.Interpreter
+	if o.Worker.Container == nil { // else a program of the image
+		var err error
+		if interpreter, err = r.Program(interpreter); err != nil {
+			return nil, err
+		}
+	}
 	po := python.EnvironmentOptions{
-		Interpreter: o.Worker.Interpreter, Folder: folder(r), File: o.File, Source: o.Source, Config: config, Variables: o.Variables, Memory: int64(o.Worker.Memory) << 20,
+		Interpreter: interpreter, Folder: folder(r), File: o.File, Source: o.Source, Config: config, Variables: o.Variables, Memory: int64(o.Worker.Memory) << 20,
 	}
 	if c := o.Worker.Container; c != nil {
 		if c.Image == "" {
@@ -249,7 +255,7 @@ func removeFolder(f *sandbox.Folder) error {
 
 // folder is where modules that are named by import path are found: the job file's.
 func folder(r *resources.Resources) string {
-	dir, err := filepath.Abs(r.Resolve("."))
+	dir, err := r.Whole(".")
 	if err != nil {
 		return ""
 	}

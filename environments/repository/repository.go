@@ -17,7 +17,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/agentfly/agentfly/environments"
@@ -71,13 +70,13 @@ func New(ctx context.Context, r *resources.Resources, params map[string]any) (en
 		return nil, fmt.Errorf("timeout is %d; give 1 to 7200 seconds", p.Timeout)
 	}
 	s := &source{params: p, controls: map[string]*control{}}
+	var err error
 	if p.Instances != "" {
 		path := r.Resolve(p.Instances)
 		dir := filepath.Dir(path)
 		if p.Snapshots != "" {
 			dir = r.Resolve(p.Snapshots)
 		}
-		var err error
 		if s.instances, err = readInstances(path, dir); err != nil {
 			return nil, err
 		}
@@ -85,16 +84,15 @@ func New(ctx context.Context, r *resources.Resources, params map[string]any) (en
 		return nil, errors.New("snapshots are those of instances; name their file with instances")
 	}
 	for i, path := range p.Show {
-		s.params.Show[i] = r.Resolve(path)
-		if _, err := os.Stat(s.params.Show[i]); err != nil {
+		if s.params.Show[i], err = r.Whole(path); err == nil {
+			_, err = os.Stat(s.params.Show[i])
+		}
+		if err != nil {
 			return nil, fmt.Errorf("show: %w", err)
 		}
 	}
-	var err error
-	if strings.ContainsRune(p.Python, '/') { // else a name on PATH
-		if s.params.Python, err = r.Whole(p.Python); err != nil {
-			return nil, err
-		}
+	if s.params.Python, err = r.Program(p.Python); err != nil {
+		return nil, err
 	}
 	s.folders, err = boxed.Open(ctx, r)
 	return s, err

@@ -601,3 +601,23 @@ func TestThePythonBesideTheJob(t *testing.T) {
 		require.Equal(t, filepath.Join(folder, "python"), s.(*source).params.Python)
 	})
 }
+
+// A folder beside the job file that is shown is one, also where the job is named by a relative path.
+func TestTheShownFolderBesideTheJob(t *testing.T) {
+	eachKind(t, func(t *testing.T, kind string) {
+		folder := t.TempDir()
+		t.Chdir(folder)
+		require.NoError(t, os.Mkdir("site", 0o755))
+		require.NoError(t, os.WriteFile("site/shown", []byte("seen"), 0o644))
+		r := resources.New(resources.Options{Sandbox: kind, Warn: func(s string) { t.Log(s) }, Resolve: func(path string) string { return filepath.Join(".", path) }})
+		defer r.Close()
+		s, err := New(t.Context(), r, map[string]any{"show": []string{"site"}})
+		require.NoError(t, err)
+		defer s.Close()
+		e, err := s.New(t.Context(), "test")
+		require.NoError(t, err)
+		defer e.Close()
+		reset(t, e, map[string]any{"level": 3})
+		require.Equal(t, "seen", sh(t, e, "cat "+filepath.Join(folder, "site", "shown")))
+	})
+}

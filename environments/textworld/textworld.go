@@ -83,7 +83,7 @@ func open(ctx context.Context, r *resources.Resources, params map[string]any) (e
 // cacheFolder is where games are kept.
 func cacheFolder(r *resources.Resources, named string) (string, error) {
 	if named != "" {
-		return filepath.Abs(r.Resolve(named))
+		return r.Whole(named)
 	}
 	user, err := os.UserCacheDir()
 	if err != nil {

@@ -99,14 +99,13 @@ func (c config) check() error {
 
 // find is the program of a command: a path of the job, or a name on PATH. "agentfly" is the program that runs, if that is its name.
 func find(r *resources.Resources, program string) (string, error) {
-	if strings.ContainsRune(program, filepath.Separator) {
-		if program = r.Resolve(program); !strings.ContainsRune(program, filepath.Separator) { // ./NAME beside the job file, no name on PATH
-			program = "." + string(filepath.Separator) + program
-		}
-	} else if self, err := os.Executable(); err == nil && program == "agentfly" && filepath.Base(self) == program {
+	if self, err := os.Executable(); err == nil && program == "agentfly" && filepath.Base(self) == program {
 		return self, nil
 	}
-	path, err := exec.LookPath(program)
+	path, err := r.Program(program)
+	if err == nil {
+		path, err = exec.LookPath(path)
+	}
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
 		return "", fmt.Errorf("the program %q is not on PATH; install it, or give its path", program)
