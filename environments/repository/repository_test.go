@@ -220,6 +220,7 @@ func repo(t testing.TB, dir string) (base, later string) {
 	git("init", "-q")
 	put("calc/__init__.py", "def add(a, b):\n    return a - b\n\n\ndef same(a):\n    return a\n")
 	put("tests/__init__.py", "")
+	put("tests/data/old", "1")
 	put("tests/test_calc.py", "import unittest\nfrom calc import same\n\n\nclass TestCalc(unittest.TestCase):\n    def test_same(self):\n        self.assertEqual(same(2), 2)\n")
 	git("add", "-A")
 	git("commit", "-q", "-m", "base")
@@ -255,6 +256,9 @@ func instanceFile(t testing.TB, dir, base string, changes ...map[string]any) str
 	return path
 }
 
+// deletion is a part of a test patch that removes a file, with which its folder goes.
+const deletion = "diff --git a/tests/data/old b/tests/data/old\ndeleted file mode 100644\n--- a/tests/data/old\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n\\ No newline at end of file\n"
+
 func needGit(t testing.TB) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is missing here: ", err)
@@ -280,9 +284,10 @@ func TestInstances(t *testing.T) {
 		out, err := exec.Command("git", "-C", source, "bundle", "create", "-q", filepath.Join(dir, "s.bundle"), "HEAD").CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		names := map[string]any{"instance_id": "unittest names", "FAIL_TO_PASS": []string{"test_add (tests.test_calc.TestCalc)"}, "PASS_TO_PASS": []string{"test_same (tests.test_calc.TestCalc)"}}
-		file := instanceFile(t, dir, base, nil, map[string]any{"snapshot": "tar/s"}, map[string]any{"snapshot": "tgz/s"}, map[string]any{"snapshot": "plain/s"}, map[string]any{"snapshot": "s.bundle"}, names)
+		file := instanceFile(t, dir, base, nil, map[string]any{"snapshot": "tar/s"}, map[string]any{"snapshot": "tgz/s"}, map[string]any{"snapshot": "plain/s"}, map[string]any{"snapshot": "s.bundle"}, names,
+			map[string]any{"instance_id": "deletes", "test_patch": testPatch + deletion})
 		e := player(t, kind, map[string]any{"instances": file})
-		for _, name := range []string{"calc-0", "calc-1", "calc-2", "calc-3", "calc-4", "unittest names"} {
+		for _, name := range []string{"calc-0", "calc-1", "calc-2", "calc-3", "calc-4", "unittest names", "deletes"} {
 			t.Run(name, func(t *testing.T) {
 				require.Contains(t, reset(t, e, map[string]any{"instance": name}), "add(2, 3) is not 5")
 				said := sh(t, e, "ls -a; git log --all --oneline; git show "+later+"; grep -rn 'test_add\\|the-answer' . ; python3 -m unittest 2>&1 | tail -n 1; cat calc/__init__.py")
@@ -308,6 +313,10 @@ func TestInstances(t *testing.T) {
 			"a pipe":       "rm tests/test_calc.py; mkfifo tests/test_calc.py",
 			"a link":       "rm -rf tests; ln -s / tests",
 			"a file":       "rm -rf tests; touch tests",
+			"a data file":  "rm -rf tests/data; touch tests/data",
+			"a data link":  "rm -rf tests/data; ln -s / tests/data",
+			"data loops":   "rm -rf tests/data; ln -s data tests/data",
+			"data inside":  "mkdir kept; echo 1 >kept/old; rm -rf tests/data; ln -s ../kept tests/data",
 			"git":          "echo '[core]\n\tfsmonitor = touch /tmp/x' >.git/config; echo '*.py filter=x' >.gitattributes",
 			"no rights":    "chmod 500 tests/test_calc.py calc; chmod 000 tests",
 			"no root":      "chmod 000 .",
@@ -316,11 +325,14 @@ func TestInstances(t *testing.T) {
 			"other breaks": "sed -i 's/a - b/a + b/; s/    return a$/    return 7/' calc/__init__.py",
 		} {
 			t.Run(name, func(t *testing.T) {
-				reset(t, e, map[string]any{"instance": "calc-0"})
+				reset(t, e, map[string]any{"instance": "deletes"})
 				sh(t, e, script)
 				require.Zero(t, reward(t, e))
 				for _, name := range startsWith { // pytest would run it with the tests
 					require.NoFileExists(t, filepath.Join(e.(*environment).folder.Dir(), name))
+				}
+				if name == "data inside" {
+					require.FileExists(t, filepath.Join(e.(*environment).folder.Dir(), "kept", "old"), "it is no file of the test patch")
 				}
 			})
 		}
