@@ -196,6 +196,16 @@ func (c *cursor) words() *node {
 	return &node{kind: kindText, name: words(strings.Join(all, " "))}
 }
 
+// lastWord accepts a word behind which no other one stands: 20 squared is 400, and 20 squared feet are square feet.
+func (c *cursor) lastWord(word string) bool {
+	t := c.peek()
+	if t.kind != tokWord || !strings.EqualFold(t.text, word) || c.pos+1 < len(c.toks) && c.toks[c.pos+1].kind == tokWord {
+		return false
+	}
+	c.pos++
+	return true
+}
+
 // definition reads f(x) = and returns f.
 func (c *cursor) definition() string {
 	t := c.toks[c.pos:]

@@ -87,7 +87,7 @@ func (c *comparer) exact(n *node, at point) (*big.Rat, error) {
 	return v, nil
 }
 
-var multiples = map[string]int64{"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
+var multiples = map[string]int64{"dozen": 12, "hundred": 100, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 
 func (c *comparer) exactSymbol(name string, at point) (*big.Rat, error) {
 	if m, ok := multiples[name]; ok {

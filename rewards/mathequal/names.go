@@ -18,7 +18,10 @@ var names = map[string]name{
 	"ln": {tokFunc, "ln"}, "log": {tokFunc, "log"}, "exp": {tokFunc, "exp"}, "abs": {tokFunc, "abs"},
 	"and": {tokOp, ","}, "or": {tokOp, ","}, "percent": {tokOp, "%"}, "percentage": {tokOp, "%"}, "pct": {tokOp, "%"},
 	"degrees": {tokOp, "degree"}, "degree": {tokOp, "degree"}, "deg": {tokOp, "degree"}, "radians": {}, "radian": {}, "rad": {},
+	"dozen": {tokSymbol, "dozen"}, "hundred": {tokSymbol, "hundred"},
 	"thousand": {tokSymbol, "thousand"}, "million": {tokSymbol, "million"}, "billion": {tokSymbol, "billion"}, "trillion": {tokSymbol, "trillion"},
+	"dozens": {tokSymbol, "dozen"}, "hundreds": {tokSymbol, "hundred"},
+	"thousands": {tokSymbol, "thousand"}, "millions": {tokSymbol, "million"}, "billions": {tokSymbol, "billion"}, "trillions": {tokSymbol, "trillion"},
 	"approximately": {}, "approx": {}, "about": {}, "roughly": {}, "exactly": {}, "around": {},
 }
 
@@ -128,6 +131,9 @@ var basic = map[string]map[string]int{
 
 // statements are words that say something of the letters before them: no unit, and nothing that is counted.
 var statements = set("is", "are", "not", "only", "even", "odd", "prime", "divides")
+
+// operations are words that make another number of the one before them: no unit, and nothing that is counted.
+var operations = set("squared", "cubed", "factorial", "half", "halves", "twice", "mil", "mils")
 
 // shortWords are the words of two letters; two others are a product of variables.
 var shortWords = set("am", "an", "as", "at", "be", "by", "do", "go", "he", "hi", "if", "in", "is", "it", "me", "my", "no", "of", "oh", "ok", "on", "or", "ox",

@@ -220,15 +220,19 @@ func negate(n *node) *node {
 
 func number(v *big.Rat) *node { return &node{kind: kindNumber, value: v} }
 
-// power reads a factor with what stands behind it: ! % ° and an exponent.
+// power reads a factor with what stands behind it: ! % ° and an exponent, also in words.
 func (p parser) power() (*node, error) {
 	n, err := p.primary()
 	for err == nil {
 		switch {
-		case p.tokens.accept("!"):
+		case p.tokens.accept("!"), p.tokens.lastWord("factorial"):
 			n = &node{kind: kindFunc, name: "factorial", args: []*node{n}}
 		case p.tokens.accept("%"):
 			n = &node{kind: kindPercent, args: []*node{n}}
+		case p.tokens.lastWord("squared"):
+			n = raise(n, number(big.NewRat(2, 1)))
+		case p.tokens.lastWord("cubed"):
+			n = raise(n, number(big.NewRat(3, 1)))
 		case p.tokens.degree():
 			n = &node{kind: kindDegree, args: []*node{n}}
 		case p.tokens.accept("^"):

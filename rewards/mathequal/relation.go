@@ -160,7 +160,7 @@ func asInterval(sides []*node, ops []string) *node {
 }
 
 // constants are the symbols that are no variables.
-var constants = set("pi", "e", "i", "infty", "thousand", "million", "billion", "trillion")
+var constants = set("pi", "e", "i", "infty", "dozen", "hundred", "thousand", "million", "billion", "trillion")
 
 // constant tells whether no variable stands in an expression.
 func constant(n *node) bool {
@@ -219,12 +219,14 @@ func (p parser) measure() (*measure, error) {
 		t := p.tokens.toks[p.tokens.pos]
 		word := strings.ToLower(t.text)
 		switch {
-		case t.kind == tokWord && (word == "square" || word == "sq"):
+		case t.kind == tokWord && (word == "square" || word == "sq" || word == "squared"):
 			power = 2
-		case t.kind == tokWord && word == "cubic":
+		case t.kind == tokWord && (word == "cubic" || word == "cubed"):
 			power = 3
 		case t.kind == tokWord && word == "per":
 			sign = -1
+		case t.kind == tokWord && operations[word]:
+			return nil, errParse
 		case t.kind == tokWord:
 			p.tokens.pos++
 			n, err := p.unitPower(power)
