@@ -69,22 +69,21 @@ func newCommand(b *Builder, params map[string]any) (Reward, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the program %s is not found: %w", p.Command[0], err)
 	}
-	find := func(path *string) error { // what the job names may lie at home or in the working folder, and the program runs in the job's
-		whole, err := b.Resources.Whole(*path)
-		if err == nil {
-			*path = whole
-			_, err = os.Stat(whole)
-		}
-		return err
-	}
 	for i, arg := range c.args {
 		if i == 0 || strings.HasPrefix(arg, "-") || !scripts.Is(arg) {
 			continue
 		}
-		if err := find(&c.args[i]); err != nil {
+		whole, err := b.Resources.Whole(arg) // it may lie at home or in the working folder, and the program runs in the job's
+		if err == nil {
+			_, err = os.Stat(whole)
+		}
+		if err == nil {
+			c.args[i] = whole
+			break // what follows is the script's own
+		}
+		if !scripts.MayBeCode(c.args, i) {
 			return nil, fmt.Errorf("the script is not found: %w", err)
 		}
-		break // what follows is the script's own
 	}
 	return c, nil
 }

@@ -79,6 +79,19 @@ func TestCommandOfAnotherFolder(t *testing.T) {
 	}
 }
 
+// An argument that is code or the name of a module is no script that is missing, whatever it ends with.
+func TestCommandOfCode(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "grade.sh"), []byte("exit 0"), 0o700))
+	for _, args := range [][]any{{"bash", "-c", "cd . && sh grade.sh"}, {"sh", "-ec", "./grade.sh"}, {"env", "-S", "sh grade.sh"}, {"sh", "-c", "./none.sh || exit 0"}} {
+		r, err := commandReward(t, folder, map[string]any{"command": args})
+		require.NoError(t, err)
+		s, err := r.Score(t.Context(), Input{Trajectory: &trajectory.Trajectory{}})
+		require.NoError(t, err)
+		require.Equal(t, 1.0, s.Value, args)
+	}
+}
+
 // What is no score is an error that names the program, and nothing that it started is left.
 func TestCommandFails(t *testing.T) {
 	folder := t.TempDir()
@@ -121,6 +134,7 @@ func TestCommandFails(t *testing.T) {
 		{map[string]any{"command": []any{"no-such-program-7"}}, "the program no-such-program-7 is not found"},
 		{map[string]any{"command": []any{"./grade.sh"}}, "the program ./grade.sh is not found"},
 		{map[string]any{"command": []any{"python3", "-u", "grade.py", "other.py"}}, "the script is not found: stat"},
+		{map[string]any{"command": []any{"python3", "grade.py", "-c", "x"}}, "the script is not found: stat"},
 		{map[string]any{"command": sh("true"), "timeout": 1e-12}, "the parameter timeout is 1e-12; allowed is a millisecond"},
 		{map[string]any{"command": sh("true"), "exit": 1}, "exit"},
 	} {

@@ -95,7 +95,7 @@ func checkAgent(ctx context.Context, j *job.Job) error {
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(folder, path)
 			}
-			if _, err := os.Stat(path); !strings.HasPrefix(arg, "-") && scripts.Is(arg) && errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(path); !strings.HasPrefix(arg, "-") && scripts.Is(arg) && errors.Is(err, fs.ErrNotExist) && !scripts.MayBeCode(command, i+1) {
 				wrong = append(wrong, j.Fail("agent.command."+strconv.Itoa(i+1), "the file %s is not there; agents run in the job file's folder (%s)", arg, folder))
 				break
 			}

@@ -70,3 +70,23 @@ func TestTheAgentsCommandBesideTheJob(t *testing.T) {
 		require.ErrorContains(t, err, `the program "`+command+`" is not there, or may not be run`)
 	}
 }
+
+// An argument of an agent's command that is code or the name of a module is no file that is missing, whatever it ends with.
+func TestAnAgentsCommandOfCode(t *testing.T) {
+	for command, want := range map[string]string{
+		`sh, -c, cd . && python3 agent.py`:  "",
+		`sh, -ec, ./agent.sh`:               "",
+		`env, -S, python3 agent.py`:         "",
+		`sh, agent.sh, -c, x`:               "the file agent.sh is not there",
+		`sh, -c, python3 agent.py, none.py`: "the file none.py is not there",
+	} {
+		text := "version: 1\nname: x\nmodel: {path: m}\nagent: {kind: external, command: [" + command + "]}\nrewards: [final_answer]\ndata: {train: t.jsonl}\n"
+		j, err := job.Parse(filepath.Join(t.TempDir(), "job.yaml"), []byte(text), job.Options{})
+		require.NoError(t, err)
+		if err = checkAgent(t.Context(), j); want == "" {
+			require.NoError(t, err, command)
+			continue
+		}
+		require.ErrorContains(t, err, want)
+	}
+}
