@@ -377,6 +377,8 @@ def shaped(space, value):
     if kind == "Tuple":
         return tuple(shaped(s, v) for s, v in zip(space.spaces, value)) if len(value) == len(space.spaces) else ()
     if kind == "Dict":
+        if set(value) != set(space.spaces):
+            raise ValueError("not the space's keys")
         return {k: shaped(s, value[k]) for k, s in space.spaces.items()}
     return value
 

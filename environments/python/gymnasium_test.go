@@ -66,7 +66,7 @@ func TestActionsOfArrays(t *testing.T) {
 		"Bytes":   {[]string{"[254, 3]"}, []string{"[254.9, 3]", "[256, 0]", "[-1, 0]", `["1", 0]`}},
 		"Floats":  {[]string{"[1, 0.1]", "[-3e38, 0]"}, []string{"[1e999, 0]", "[1e39, 0]", "[true, 0.5]", "[true, 0]", `["1", "2"]`, "[null, 0]"}},
 		"Squares": {[]string{"[[1, 0], [0, -1]]", "[1, 0, 0, -1]"}, []string{"[[1, 0], [0]]", "[1, 0]", "[[2, 0], [0, 0]]"}},
-		"Both":    {[]string{`{"a": 1, "b": [1, 2]}`}, []string{`{"a": 1, "b": [1.5, 2]}`, `{"a": 1}`}},
+		"Both":    {[]string{`{"a": 1, "b": [1, 2]}`}, []string{`{"a": 1, "b": [1.5, 2]}`, `{"a": 1}`, `{"a": 1, "b": [1, 2], "c": 3}`, `[1, [1, 2]]`}},
 	} {
 		s := source(t, map[string]any{"class": "testdata/spaces.py:" + class, "interpreter": interpreter})
 		e := environment(t, s)
