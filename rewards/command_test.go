@@ -90,6 +90,8 @@ func TestCommandOfCode(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1.0, s.Value, args)
 	}
+	_, err := commandReward(t, folder, map[string]any{"command": []any{"sh", "-e", "none.sh"}})
+	require.ErrorContains(t, err, "the script is not found")
 }
 
 // What is no score is an error that names the program, and nothing that it started is left.

@@ -13,11 +13,21 @@ var endings = []string{".py", ".js", ".mjs", ".ts", ".sh", ".rb", ".pl", ".jar"}
 // Is tells by its name whether a path is a script's.
 func Is(path string) bool { return slices.Contains(endings, filepath.Ext(path)) }
 
-// takesCode are options of interpreters behind which code or the name of a module stands: bash -ec, perl -e, python3 -m.
-var takesCode = regexp.MustCompile(`^-[a-z]*[cem]$`)
+// shells take code behind -c alone: their -e is no option for code.
+var shells = []string{"sh", "bash", "dash", "zsh", "ksh"}
 
 // MayBeCode tells of an argument of a command that is the name of no file whether it may be code or the name of a module, rather than a script that is
-// missing: it stands behind such an option, or has a blank.
+// missing: it stands behind an option of an interpreter for these, as in bash -ec, perl -e and python3 -m, or has a blank.
 func MayBeCode(command []string, at int) bool {
-	return strings.ContainsAny(command[at], " \t\n") || at > 0 && takesCode.MatchString(command[at-1])
+	if strings.ContainsAny(command[at], " \t\n") {
+		return true
+	}
+	if at == 0 || !option.MatchString(command[at-1]) {
+		return false
+	}
+	last := command[at-1][len(command[at-1])-1]
+	shell := slices.ContainsFunc(command[:at-1], func(arg string) bool { return slices.Contains(shells, filepath.Base(arg)) })
+	return last == 'c' || !shell && (last == 'e' || last == 'm')
 }
+
+var option = regexp.MustCompile(`^-[a-z]+$`)
