@@ -502,3 +502,86 @@ func endsAnywhere(t *testing.T, m mode) {
 	}
 	require.LessOrEqual(t, twice, 40*36, "only what was being sampled at an end is asked for again")
 }
+
+// breaking is an engine that fails for good with some requests, by their seeds.
+type breaking struct{ engines.Engine }
+
+func (e breaking) Generate(ctx context.Context, q engines.Request) (engines.Completion, error) {
+	if hashOf("breaks", q.Seed)%23 == 0 {
+		return engines.Completion{}, errors.New("broken")
+	}
+	return e.Engine.Generate(ctx, q)
+}
+
+// A run in mode sync that is interrupted again and again trains what one that nobody interrupted trains, also where trajectories fail and flat groups
+// are replaced: what the rounds before the newest gave stays.
+func TestAnInterruptedRunWithFailuresTrainsTheSame(t *testing.T) {
+	for name, m := range map[string]struct {
+		tree *job.Tree
+		a    algorithms.Config
+	}{
+		"dynamic": {a: algorithms.Config{DynamicSampling: true}},
+		"trees":   {tree: branching, a: algorithms.Config{DynamicSampling: true}},
+		"greedy":  {a: algorithms.Config{DynamicSampling: true, Advantage: algorithms.Choice{Name: "remax"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin := func(t *testing.T) (*run, *slowTrainer) {
+				r, trainer := napping(t, job.Rollout{Mode: "sync", Tree: m.tree}, m.a, 8)
+				r.session.Job.Rollout.MaxFailed = 1
+				r.session.Sampler.Engine = breaking{r.session.Sampler.Engine}
+				r.session.Weights.Use(r.session.Sampler.Engine)
+				return r, trainer
+			}
+			var whole, parts []string
+			synctest.Test(t, func(t *testing.T) { whole = trainedOf(t, begin, false) })
+			synctest.Test(t, func(t *testing.T) { parts = trainedOf(t, begin, true) })
+			require.Equal(t, whole, parts)
+			require.Contains(t, strings.Join(whole, "\n"), " failed")
+		})
+	}
+}
+
+// trainedOf is what each step of a run trains, and how many groups were sampled for it. It is interrupted at random points, or not.
+func trainedOf(t *testing.T, begin func(t *testing.T) (*run, *slowTrainer), interrupted bool) []string {
+	r, trainer := begin(t)
+	var trained []string
+	for n := 0; ; n++ {
+		require.Less(t, n, 60, "it gets on")
+		ctx, cancel := context.WithCancel(t.Context())
+		if interrupted {
+			cancel()
+			ctx, cancel = context.WithTimeout(t.Context(), time.Duration(10+hashOf("ends", n)%50)*time.Second)
+		}
+		err := r.training().steps(ctx)
+		cancel()
+		r.objective.Stop()
+		for _, b := range trainer.batches {
+			var text strings.Builder
+			for _, g := range b.Groups {
+				for _, tr := range g.Trajectories {
+					fmt.Fprint(&text, tr.TaskID, " ", tr.ID, " ", tr.Return(), " ", len(tr.Turns))
+					if tr.Err != "" {
+						text.WriteString(" failed")
+					}
+					text.WriteString("\n")
+				}
+			}
+			trained = append(trained, text.String())
+		}
+		if err == nil {
+			break
+		}
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, r.folder.DB.Close())
+		require.NoError(t, r.folder.Metrics.Close())
+		old := r
+		r, trainer = begin(t)
+		continueAs(t, old, r, old.state)
+	}
+	steps, err := r.folder.DB.Reader.Steps()
+	require.NoError(t, err)
+	for k, s := range steps {
+		trained[k] += fmt.Sprint(s["groups/sampled"], " groups ", s["groups/refills"], " refills")
+	}
+	return trained
+}

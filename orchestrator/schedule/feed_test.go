@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,6 +18,7 @@ import (
 type scriptedWork struct {
 	size    int
 	version int32 // that samples
+	tooMany error // because of what failed
 
 	mu       sync.Mutex
 	admitted []store.Admission
@@ -61,7 +63,7 @@ func (w *scriptedWork) Sample(ctx context.Context, l *Group, ended func(index in
 
 func (w *scriptedWork) Usable(trajectory.Group) bool { return true }
 
-func (w *scriptedWork) TooManyFailed(int, []trajectory.Group) error { return nil }
+func (w *scriptedWork) TooManyFailed(int, []trajectory.Group) error { return w.tooMany }
 
 // outstanding are the groups that the admissions leave: one that takes the task of another ends that one.
 func (w *scriptedWork) outstanding(t *testing.T) map[store.GroupRef]bool {
@@ -127,7 +129,7 @@ func TestStalenessLeavesOutFrozenRoles(t *testing.T) {
 			old.Turns = []trajectory.Turn{{CompletionStart: 1, CompletionEnd: 2, ObservationEnd: 2, Role: "judge"}}
 			young.Samples[0].PolicyVersion[1] = 9
 			old.ID, young.ID = "old", "young"
-			f.reopen(g, &store.Outstanding{Finished: []*trajectory.Trajectory{old, young}, Partial: make([]*trajectory.Trajectory, 2)}, map[string]*trajectory.Trajectory{"old": old, "young": young})
+			f.reopen(g, &store.Outstanding{Finished: []*trajectory.Trajectory{old, young}, Partial: make([]*trajectory.Trajectory, 2)}, Recovered{Ended: map[string]*trajectory.Trajectory{"old": old, "young": young}})
 			want := int32(9)
 			if frozen == nil {
 				want = 3
@@ -151,10 +153,25 @@ func TestARestoredGroupOfTreesWasCutAsAWhole(t *testing.T) {
 				ended[place.ID()] = o.Finished[i]
 			}
 		}
-		f.reopen(g, o, ended)
+		f.reopen(g, o, Recovered{Ended: ended})
 		require.Equal(t, whole, g.complete)
 		require.Equal(t, slices.Repeat([]bool{!whole}, 4), g.cut)
 		require.Equal(t, slices.Repeat([]bool{!whole}, 4), g.Running)
+	}
+}
+
+// A group without rounds may stay as it ended where its failures are few enough for a step: a run that ended because too much failed would end again.
+func TestAGroupOfWhichTooMuchFailedIsTriedAgain(t *testing.T) {
+	for _, tooMany := range []error{nil, errors.New("too many failed")} {
+		w := &scriptedWork{size: 2, version: 3, tooMany: tooMany}
+		f := NewFeed(w, Options{Limits: Limits{Groups: 1, Strata: 1, Capacity: 2, Staleness: 1, Updates: 1, Numbered: true, Steps: 30}, Size: 2, Version: 3, Dealt: []int{0}})
+		g := f.admit(t.Context())[0]
+		fine, failed := &trajectory.Trajectory{ID: "fine"}, &trajectory.Trajectory{ID: "failed"}
+		failed.Fail(trajectory.OriginEngine, "gone")
+		f.reopen(g, &store.Outstanding{Finished: []*trajectory.Trajectory{fine, failed}}, Recovered{Ended: map[string]*trajectory.Trajectory{"fine": fine}})
+		require.False(t, g.complete)
+		require.Equal(t, []bool{false, true}, g.Running)
+		require.Equal(t, tooMany == nil, g.ended != nil)
 	}
 }
 

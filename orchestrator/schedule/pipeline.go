@@ -85,6 +85,7 @@ type Slot struct {
 	retryOf     int   // the group that was given up, whose task it samples once more; -1: the next task of the stratum
 	complete    bool
 	useful      bool
+	ended       *Slot // of a restored group whose failed trajectories are tried again: as it ended with them; nil: it may not be left so
 }
 
 // chosen is a batch.
@@ -103,28 +104,60 @@ func newPipeline(l Limits, step int, version int32, next int) *pipeline {
 }
 
 // Restore takes over the groups that a run had outstanding when it stopped, in the order of their numbers. It returns
-// those that the present settings allow no step to train, whose tasks are sampled once more.
+// those that the present settings allow no step to train, whose tasks are sampled once more. What failed is tried again,
+// unless that would cost a group that was sampled since.
 func (p *pipeline) Restore(slots []*Slot) (dropped []*Slot) {
-	for _, s := range slots {
-		if s.complete && !s.useful {
-			p.flat = append(p.flat, s)
-		} else {
-			p.open = append(p.open, s)
-		}
-	}
 	if p.limits.rounds() {
 		p.restoreRounds(slots)
-	} else {
+	}
+	isFlat := func(s *Slot) bool { return s.complete && !s.useful }
+	p.open = slices.DeleteFunc(slices.Clone(slots), isFlat)
+	for k := range p.limits.Strata {
+		p.leaveEnded(k)
+	}
+	p.open = slices.DeleteFunc(p.open, isFlat)
+	for _, s := range slots {
+		if isFlat(s) {
+			p.flat = append(p.flat, s)
+		}
+	}
+	if !p.limits.rounds() {
 		p.refills = len(p.flat)
 	}
 	for k := range p.limits.Strata {
-		dropped = append(dropped, p.overdue(p.of(k, func(*Slot) bool { return true }), p.version)...)
+		dropped = append(dropped, p.overdue(p.of(k, isAny), p.version)...)
 	}
 	p.giveUp(dropped)
 	if p.limits.rounds() {
 		p.replace(slots, dropped)
 	}
 	return dropped
+}
+
+// leaveEnded leaves restored groups of a stratum as they ended, failures included, where there is no room for them and for
+// those that were admitted since: first flat ones, which then take no place, and then others, whose slack is that of the
+// tokens that they have.
+func (p *pipeline) leaveEnded(stratum int) {
+	open := p.of(stratum, isAny)
+	for _, useful := range []bool{false, true} {
+		for i := 0; i < len(open); i++ {
+			s := open[i]
+			if s.ended == nil || s.ended.useful != useful {
+				continue
+			}
+			others := slices.Delete(slices.Clone(open), i, i+1)
+			if useful {
+				others = slices.Insert(others, i, s.ended)
+			}
+			full := !useful && len(open) > p.places()
+			if full || len(p.overdue(others, p.version)) < len(p.overdue(open, p.version)) {
+				*s = *s.ended
+				if open = others; !useful {
+					i--
+				}
+			}
+		}
+	}
 }
 
 // replace makes room in the round that goes on for as many groups as it lost and the step lacks, and for those that are missing of
@@ -156,12 +189,15 @@ func (p *pipeline) replace(slots, dropped []*Slot) {
 }
 
 // restoreRounds finds out which round of the step the groups are from: what a round admits follows from what the rounds
-// before it gave.
+// before it gave. Those are over: their groups stay as they ended, failures included.
 func (p *pipeline) restoreRounds(slots []*Slot) {
 	p.begun = len(slots) > 0
 	for at := p.limits.Groups; at < len(slots); p.refills++ {
 		useful := 0
 		for _, s := range slots[:at] {
+			if s.ended != nil {
+				*s = *s.ended
+			}
 			if s.complete && s.useful {
 				useful++
 			}
@@ -180,6 +216,7 @@ func (p *pipeline) of(stratum int, pass func(*Slot) bool) (out []*Slot) {
 	return out
 }
 
+func isAny(*Slot) bool        { return true }
 func isComplete(s *Slot) bool { return s.complete }
 func isRunning(s *Slot) bool  { return !s.complete }
 
@@ -252,22 +289,27 @@ func (p *pipeline) enough() bool {
 // roomOf is the room of a stratum without rounds. Flat groups are replaced at once, until there were as many as
 // max_refills rounds would have replaced; beyond that each keeps its place until the next batch.
 func (p *pipeline) roomOf(stratum int) int {
-	each := p.limits.Each()
-	room := p.limits.Capacity / p.limits.Strata
-	if p.training {
-		room -= each
-	}
-	if p.limits.Steps > 0 {
-		room = min(room, (p.limits.Steps-p.step)*each)
-	}
 	flat := 0
 	for _, s := range p.flat {
 		if s.stratum == stratum {
 			flat++
 		}
 	}
-	open := len(p.of(stratum, func(*Slot) bool { return true }))
-	return max(0, room-open-max(0, flat-p.limits.Refills*each))
+	open := len(p.of(stratum, isAny))
+	return max(0, p.places()-open-max(0, flat-p.limits.Refills*p.limits.Each()))
+}
+
+// places is how many groups of a stratum may be open.
+func (p *pipeline) places() int {
+	each := p.limits.Each()
+	n := p.limits.Capacity / p.limits.Strata
+	if p.training {
+		n -= each
+	}
+	if p.limits.Steps > 0 {
+		n = min(n, (p.limits.Steps-p.step)*each)
+	}
+	return n
 }
 
 // Complete says that all trajectories of a group have ended. lowest is the lowest version of the tokens that would be
@@ -286,7 +328,7 @@ func (p *pipeline) Complete(n int, lowest int32, useful bool) error {
 	default:
 		s.version = lowest
 	}
-	s.complete, s.useful = true, useful
+	s.complete, s.useful, s.ended = true, useful, nil
 	if !useful {
 		p.open = slices.Delete(p.open, at, at+1)
 		p.flat = append(p.flat, s)

@@ -146,6 +146,80 @@ func TestAStepGoesOnWithMoreGroups(t *testing.T) {
 	}
 }
 
+// failing is a restored group that ended at some version with failed trajectories, which are tried again.
+func failing(s Slot, version int32, useful bool) *Slot {
+	ended := s
+	ended.version, ended.complete, ended.useful = version, true, useful
+	s.ended = &ended
+	return &s
+}
+
+// Rounds before the newest had all ended when it began: what failed in them is not tried again, and costs no refill its place.
+func TestFailedGroupsOfEarlierRoundsStayAsTheyEnded(t *testing.T) {
+	for _, running := range []bool{false, true} {
+		p := newPipeline(Limits{Groups: 2, Strata: 1, Capacity: 2, Updates: 1, Refills: 3}, 7, 3, 5)
+		at := func(n int) Slot { return Slot{n: n, Step: 7, Group: n, version: 3, retryOf: -1} }
+		useful, flat, last := at(1), at(2), failing(at(4), 3, true)
+		useful.complete, useful.useful, flat.complete = true, true, true
+		if running {
+			last.ended = nil
+		}
+		require.Empty(t, p.Restore([]*Slot{failing(at(0), 3, false), &useful, &flat, failing(at(3), 3, false), last}))
+		require.Equal(t, []int{1, 4}, numbers(p.open))
+		require.Equal(t, []int{0, 2, 3}, numbers(p.flat))
+		require.Equal(t, 3, p.refills)
+		require.Empty(t, p.Admit())
+		waits(t, p) // the newest round's are tried again
+		complete(t, p, 3, 4)
+		b := batchOf(t, p)
+		require.Equal(t, []int{1, 4}, numbers(b.groups))
+		require.Equal(t, 3, b.refills)
+	}
+}
+
+// Without rounds a flat group with failed trajectories is open again where it has a place beside what was admitted since. Else it stays as it ended.
+func TestAFailedGroupIsNotTriedAgainForTheCostOfAnother(t *testing.T) {
+	at := func(n int) Slot { return Slot{n: n, Step: n / 2, Group: n % 2, retryOf: -1} }
+	for _, c := range []struct {
+		name    string
+		limits  Limits
+		version int32 // that samples
+		ended   int32 // lowest of the failed group's tokens
+		useful  bool  // the failed group
+		others  int
+		again   bool
+		givenUp []int
+	}{
+		{"flat, a free place", Limits{Capacity: 6, Staleness: 2}, 0, 0, false, 5, true, nil},
+		{"flat, no place", Limits{Capacity: 6, Staleness: 2}, 0, 0, false, 6, false, nil},
+		{"flat, no place among those that are admitted", Limits{Capacity: 4, Staleness: 2}, 0, 0, false, 4, false, nil},
+		{"flat, of which no step may be in time", Limits{Capacity: 6, Staleness: 2}, 3, 3, false, 0, false, nil},
+		{"useful", Limits{Capacity: 6, Staleness: 2}, 2, 1, true, 0, true, nil},
+		{"useful, in time by its tokens alone", Limits{Capacity: 6, Staleness: 2}, 3, 1, true, 0, false, nil},
+		{"useful, which is late in any case", Limits{Capacity: 6, Staleness: 2}, 4, 1, true, 0, true, []int{0}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.limits.Groups, c.limits.Strata, c.limits.Updates, c.limits.Refills, c.limits.Numbered = 2, 1, 1, 3, true
+			p := newPipeline(c.limits, 0, c.version, 7)
+			slots := []*Slot{failing(at(0), c.ended, c.useful)}
+			for n := range c.others {
+				s := at(n + 1)
+				s.complete, s.useful = true, true
+				slots = append(slots, &s)
+			}
+			require.Equal(t, c.givenUp, numbers(p.Restore(slots)))
+			require.Equal(t, c.again, !slots[0].complete)
+			flat := 0
+			if !c.useful && !c.again {
+				flat = 1
+			}
+			require.Len(t, p.flat, flat)
+			require.Equal(t, flat, p.refills)
+			require.Len(t, p.open, 1+c.others-flat-len(c.givenUp))
+		})
+	}
+}
+
 func TestAsyncOverlapsWithinTheBound(t *testing.T) {
 	p := newPipeline(Limits{Groups: 2, Strata: 1, Capacity: 6, Staleness: 2, Updates: 1, Numbered: true, Steps: 100}, 0, 0, 0)
 	require.Equal(t, []int{0, 1, 2, 3, 4, 5}, numbers(p.Admit()))
@@ -263,6 +337,9 @@ type simulation struct {
 	trained   int
 	staleness int
 	behind    int // most that was told
+	began     map[int]int32
+	newest    int // first group of the last admission
+	again     int // groups with failed trajectories that were tried again
 }
 
 func (s *simulation) say(format string, args ...any) string {
@@ -270,8 +347,13 @@ func (s *simulation) say(format string, args ...any) string {
 }
 
 func (s *simulation) admit() {
-	for _, g := range s.p.Admit() {
+	admitted := s.p.Admit()
+	if len(admitted) > 0 {
+		s.newest = admitted[0].n
+	}
+	for _, g := range admitted {
 		require.NotContains(s.t, s.fate, g.n, s.say("admitted twice"))
+		s.began[g.n] = g.version
 		s.fate[g.n], s.strata[g.n] = "running", g.stratum
 		place := [2]int{g.Step, g.Group}
 		require.False(s.t, s.places[place], s.say("place %v is taken", place))
@@ -369,6 +451,11 @@ func (s *simulation) restore() {
 			if g.n == n {
 				c := *g
 				slots = append(slots, &c)
+				if c.complete && s.rng.IntN(4) == 0 { // some of it failed
+					begun := c
+					begun.version, begun.complete, begun.useful = s.began[n], false, false
+					slots[len(slots)-1] = failing(begun, c.version, c.useful)
+				}
 			}
 		}
 	}
@@ -376,11 +463,24 @@ func (s *simulation) restore() {
 	s.p = newPipeline(s.l, old.step, old.version, old.next)
 	s.p.taken = map[int]int{old.step: max(old.inStep, old.taken[old.step])}
 	require.Empty(s.t, s.p.Restore(slots), s.say("a restored group is too stale"))
+	refills := old.refills
+	for _, g := range slots {
+		if fate := s.fate[g.n]; !g.complete && fate != "running" { // what failed is tried again
+			s.again++
+			s.fate[g.n] = "running"
+			switch {
+			case s.l.rounds():
+				require.GreaterOrEqual(s.t, g.n, s.newest, s.say("a group of an earlier round is tried again"))
+			case fate == "flat":
+				refills-- // until it has ended again
+			}
+		}
+	}
 	for k := range old.retries {
 		s.p.retries[k] = slices.Clone(old.retries[k])
 	}
 	require.Equal(s.t, old.begun && len(slots) > 0, s.p.begun)
-	require.Equal(s.t, old.refills, s.p.refills, s.say("refills"))
+	require.Equal(s.t, refills, s.p.refills, s.say("refills"))
 }
 
 func (s *simulation) update() {
@@ -404,7 +504,7 @@ func (s *simulation) update() {
 
 // However groups end, a run gets through all its steps, trains no group beyond the bound, and loses or doubles none.
 func TestRandomSchedules(t *testing.T) {
-	stale, behind, dropped, partial := 0, 0, 0, 0
+	stale, behind, dropped, partial, again := 0, 0, 0, 0, 0
 	for seed := range uint64(1000) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		l := Limits{Strata: 1 + rng.IntN(3), Updates: 1 + rng.IntN(3), Refills: rng.IntN(4), Drop: rng.IntN(2) == 0}
@@ -420,7 +520,7 @@ func TestRandomSchedules(t *testing.T) {
 			l.Staleness = l.Updates + rng.IntN(8)
 			l.Capacity, l.Numbered, l.Steps = (1+l.Staleness/l.Updates)*l.Groups, true, steps
 		}
-		s := &simulation{t: t, rng: rng, l: l, p: newPipeline(l, 0, 0, 0), dynamic: rng.IntN(2) == 0, fate: map[int]string{}, strata: map[int]int{}, places: map[[2]int]bool{}, retried: map[int]int{}}
+		s := &simulation{t: t, rng: rng, l: l, p: newPipeline(l, 0, 0, 0), dynamic: rng.IntN(2) == 0, fate: map[int]string{}, strata: map[int]int{}, places: map[[2]int]bool{}, retried: map[int]int{}, began: map[int]int32{}}
 		full := 0
 		for step := range steps {
 			for !s.take() {
@@ -450,7 +550,7 @@ func TestRandomSchedules(t *testing.T) {
 		if l.rounds() {
 			require.Zero(t, s.staleness)
 		}
-		stale, behind, dropped = max(stale, s.staleness), max(behind, s.behind), dropped+len(s.dropped)
+		stale, behind, dropped, again = max(stale, s.staleness), max(behind, s.behind), dropped+len(s.dropped), again+s.again
 		if s.trained < full {
 			partial++
 		}
@@ -459,6 +559,7 @@ func TestRandomSchedules(t *testing.T) {
 	require.Greater(t, behind, 5)
 	require.Greater(t, dropped, 150)
 	require.Greater(t, partial, 50)
+	require.Greater(t, again, 100)
 	t.Logf("largest staleness %d, %d groups dropped, %d runs with batches that were not full", stale, dropped, partial)
 }
 

@@ -48,12 +48,16 @@ func (f *Feed) Restore(from Recovered) error {
 		if task, ok := from.Tasks[o.Task.ID]; ok {
 			g.Task = task
 		}
-		f.reopen(g, o, from.Ended)
+		f.reopen(g, o, from)
 		f.inFlight[s.n] = g
 		slots = append(slots, s)
 	}
 	p.Restore(slots)
 	for _, g := range f.inFlight {
+		if g.complete { // what failed may have been left so
+			clear(g.Running)
+			clear(g.cut)
+		}
 		if slices.Contains(p.open, g.Slot) && !g.complete {
 			f.waiting = append(f.waiting, g)
 		}
@@ -62,33 +66,48 @@ func (f *Feed) Restore(from Recovered) error {
 	return nil
 }
 
-// reopen finds out whether a restored group is complete. left: a batch was taken since its admission, so what has no end was
-// cut by it.
-func (f *Feed) reopen(g *Group, o *store.Outstanding, done map[string]*trajectory.Trajectory) {
-	group := trajectory.Group{Task: g.Task}
+// reopen finds out whether a restored group is complete, or how it ended with trajectories that are tried again. left: a batch was
+// taken since its admission, so what has no end was cut by it.
+func (f *Feed) reopen(g *Group, o *store.Outstanding, from Recovered) {
+	group := trajectory.Group{Task: g.Task, Trajectories: slices.Clone(o.Finished)}
 	for i, tr := range o.Finished {
-		if tr != nil {
-			tr = done[tr.ID]
-		}
-		g.Running[i], g.cut[i] = tr == nil, tr == nil && o.Left
-		group.Trajectories = append(group.Trajectories, tr)
+		again := tr == nil || from.Ended[tr.ID] == nil
+		g.Running[i], g.cut[i] = again, again && o.Left
 	}
 	if f.trees && slices.Contains(g.Running, true) { // the place of a leaf is known when all have ended
 		for i := range g.Running {
 			g.Running[i], g.cut[i] = true, o.Left
 		}
 	}
+	again := slices.Contains(g.Running, true)
 	if f.greedy {
-		if group.Greedy = done[store.ID(store.Greedy, g.Step, g.Slot.Group, 0)]; group.Greedy == nil {
-			return
-		}
+		group.Greedy = from.greedy(o)
+		again = again || group.Greedy == nil || from.Ended[group.Greedy.ID] == nil
 	}
-	if slices.Contains(g.Running, true) {
+	if slices.Contains(group.Trajectories, nil) || f.greedy && group.Greedy == nil {
 		return
 	}
 	tree.Sort(group.Trajectories)
+	ended := *g.Slot
 	if lowest := group.LowestVersion(f.frozen); lowest >= 0 {
-		g.version = lowest
+		ended.version = lowest
 	}
-	g.group, g.complete, g.useful = group, true, f.work.Usable(group)
+	ended.complete, ended.useful = true, f.work.Usable(group)
+	g.group = group
+	switch {
+	case !again:
+		*g.Slot = ended
+	case f.plan.limits.rounds() || f.work.TooManyFailed(g.Step, []trajectory.Group{group}) == nil: // else a run that ended because too much failed would end again
+		g.ended = &ended
+	}
+}
+
+// greedy is the greedy rollout beside a group, with its end; nil: it has none.
+func (r Recovered) greedy(o *store.Outstanding) *trajectory.Trajectory {
+	for i := range r.Log.Outstanding {
+		if g := &r.Log.Outstanding[i]; g.Phase == store.Greedy && g.Step == o.Step && g.Group == o.Group {
+			return g.Finished[0]
+		}
+	}
+	return nil
 }
