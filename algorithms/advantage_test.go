@@ -104,6 +104,26 @@ func TestGroupWithoutVarianceIsExactlyZero(t *testing.T) {
 	}
 }
 
+// Three times 0.1 and -0.3 sum up to 5.6e-17 or to 0, by their order.
+func TestMaxRLOfAMeanThatIsZeroButForRounding(t *testing.T) {
+	a := resolve(t, "advantage: maxrl")
+	for _, scale := range []float64{1, 1e-3, 123456789} {
+		rounded := false
+		for at := range 4 {
+			rewards := []float64{0.1 * scale, 0.1 * scale, 0.1 * scale, 0.1 * scale}
+			rewards[at] = -0.3 * scale
+			rounded = rounded || mean(rewards) != 0
+			got, err := a.Advantages(groupsOf(rewards))
+			require.NoError(t, err)
+			require.Equal(t, []float64{0, 0, 0, 0}, firsts(t, got)[0], "%v", rewards)
+		}
+		require.True(t, rounded, scale)
+	}
+	got, err := a.Advantages(groupsOf([]float64{1e-9, 0}))
+	require.NoError(t, err)
+	require.Equal(t, []float64{1, -1}, firsts(t, got)[0], "a mean that is not rounding")
+}
+
 func TestFailedAndEmptyTrajectoriesLeaveTheGroup(t *testing.T) {
 	a := resolve(t, "advantage: dr_grpo")
 	got, err := a.Advantages([]Group{

@@ -9,11 +9,11 @@ var _ = declareEstimator(EstimatorSpec{
 		return perTrajectory(func(rewards []float64) []float64 {
 			m := mean(rewards)
 			out := centred(rewards)
+			if m/scaleOf(rewards) <= rounding { // also a mean of 0 that misses it by rounding
+				return make([]float64, len(out))
+			}
 			for i := range out {
 				out[i] /= m
-				if m <= 0 {
-					out[i] = 0
-				}
 			}
 			return out
 		}), nil

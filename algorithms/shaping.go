@@ -44,14 +44,23 @@ func (o Overlong) validate() error {
 // Rewards that are the same sum added up in another order are equal: they differ by rounding, by less than 1e-12 of 1 or
 // of the largest. NaN differs from everything.
 func Informative(rewards []float64) bool {
-	scale := 1.0
+	scale := scaleOf(rewards)
 	for _, r := range rewards {
-		scale = max(scale, math.Abs(r))
-	}
-	for _, r := range rewards {
-		if r != rewards[0] && !(math.Abs(r-rewards[0])/scale <= 1e-12) {
+		if r != rewards[0] && !(math.Abs(r-rewards[0])/scale <= rounding) {
 			return true
 		}
 	}
 	return false
+}
+
+// rounding is by how much of their scale sums of rewards may differ that are the same but for the order of adding up.
+const rounding = 1e-12
+
+// scaleOf is 1, or the largest of the rewards where that is more.
+func scaleOf(rewards []float64) float64 {
+	scale := 1.0
+	for _, r := range rewards {
+		scale = max(scale, math.Abs(r))
+	}
+	return scale
 }
