@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/engines"
 )
@@ -89,6 +91,34 @@ func check(j *Job) {
 	}
 	checkNames(j, fail)
 	checkReports(j, fail)
+	if !j.copied { // older programs took them
+		checkUnread(j, fail)
+	}
+}
+
+// checkUnread refuses what is set and would do nothing.
+func checkUnread(j *Job, fail func(path, format string, args ...any)) {
+	if k := j.Algorithm.KL; k.Coefficient == 0 && k != (algorithms.KL{}) && !j.given["algorithm.kl.coefficient"] {
+		fail("algorithm.kl", "without a coefficient there is no penalty; set kl.coefficient, or leave kl out")
+	}
+	if j.Agent.Kind != agents.External {
+		return
+	}
+	var unset Rollout // what a complete job says of the keys that nobody set
+	setDefaults(reflect.ValueOf(&unset).Elem(), "rollout")
+	for _, f := range []struct {
+		key          string
+		value, unset any
+	}{
+		{"tool_timeout", j.Rollout.ToolTimeout, unset.ToolTimeout},
+		{"tool_tokens", j.Rollout.ToolTokens, unset.ToolTokens},
+		{"max_failed_tool", j.Rollout.MaxFailedTool, unset.MaxFailedTool},
+		{"max_raised", j.Rollout.MaxRaised, unset.MaxRaised},
+	} {
+		if f.value != f.unset {
+			fail("rollout."+f.key, "%v: an agent of kind external calls its tools itself; leave it out", f.value)
+		}
+	}
 }
 
 // registered stands for the kinds of engines that the program registers.

@@ -101,8 +101,26 @@ func (j *Job) supervisedErrors(fail func(path, format string, args ...any)) {
 	if j.Rollout.Temperature != 1 {
 		fail("rollout.temperature", "%v: sft learns the distribution at temperature 1; leave it out", j.Rollout.Temperature)
 	}
+	if j.Rollout.TopP != 1 {
+		fail("rollout.top_p", "%v: sft samples nothing; leave it out", j.Rollout.TopP)
+	}
+	if j.Rollout.TopK != 0 {
+		fail("rollout.top_k", "%v: sft samples nothing; leave it out", j.Rollout.TopK)
+	}
+	if j.Rollout.MinP != 0 {
+		fail("rollout.min_p", "%v: sft samples nothing; leave it out", j.Rollout.MinP)
+	}
+	if s := j.Data.Success; s != nil {
+		fail("data.success", "%v: sft learns what the conversations say, and samples nothing that could succeed; leave it out", *s)
+	}
 	if j.Control != (Control{}) {
 		fail("control", "sft has no rewards to shuffle; leave it out")
+	}
+	if j.Eval.Temperature != 0 {
+		fail("eval.temperature", "%v: sft evaluates the loss of held-out conversations; leave it out", j.Eval.Temperature)
+	}
+	if by := j.Eval.By; by != "" && by != "source" {
+		fail("eval.by", "%s: sft evaluates the loss of held-out conversations; leave it out", by)
 	}
 	if j.Eval.ToolOff {
 		fail("eval.tool_off", "sft evaluates the loss of held-out conversations; leave it out")

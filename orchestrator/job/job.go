@@ -61,6 +61,7 @@ type Job struct {
 	agents  *agents.Registry  // that its agent was checked against
 	broken  broken            // of a Draft
 	given   map[string]bool   // paths of the keys that the file or --set names
+	copied  bool              // see Options.Copied
 	leftOut []string          // notes
 }
 

@@ -484,6 +484,44 @@ func TestKeysOfEnginesThatAKindDoesNotReadAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "engine.folder: only the kind vllm takes it, and kinds that the program registers; leave it out")
 }
 
+// Keys that nothing would read are refused where they say something, at their defaults they are not. A run's copy of its job may have them: older programs
+// took them.
+func TestKeysThatNothingReads(t *testing.T) {
+	external := strings.Replace(good, "rewards: ", "agent: {kind: external, command: [a]}\nrewards: ", 1)
+	sft := good + "sft: {}\n"
+	for key, c := range map[string]struct{ text, value, unset, want string }{
+		"eval.temperature":        {sft, "0.5", "0", "0.5: sft evaluates the loss of held-out conversations; leave it out"},
+		"eval.by":                 {sft, "kind", "source", "kind: sft evaluates the loss of held-out conversations; leave it out"},
+		"data.success":            {sft, "0.5", "null", "0.5: sft learns what the conversations say, and samples nothing that could succeed; leave it out"},
+		"rollout.top_p":           {sft, "0.5", "1", "0.5: sft samples nothing; leave it out"},
+		"rollout.top_k":           {sft, "3", "0", "3: sft samples nothing; leave it out"},
+		"rollout.min_p":           {sft, "0.1", "0", "0.1: sft samples nothing; leave it out"},
+		"rollout.tool_timeout":    {external, "9", "30", "9: an agent of kind external calls its tools itself; leave it out"},
+		"rollout.tool_tokens":     {external, "99", "1000", "99: an agent of kind external calls its tools itself; leave it out"},
+		"rollout.max_failed_tool": {external, "0.5", "1", "0.5: an agent of kind external calls its tools itself; leave it out"},
+		"rollout.max_raised":      {external, "2", "32", "2: an agent of kind external calls its tools itself; leave it out"},
+		"algorithm.kl":            {good, "{estimator: k2, in: reward}", "{}", "without a coefficient there is no penalty; set kl.coefficient, or leave kl out"},
+	} {
+		t.Run(key, func(t *testing.T) {
+			trains := func(text, value string, copied bool) error {
+				j, err := parse(text, job.Options{Set: []string{key + "=" + value}, Copied: copied})
+				if err != nil {
+					return err
+				}
+				return j.TrainingErrors()
+			}
+			require.NoError(t, trains(c.text, c.unset, false), "its default")
+			require.EqualError(t, trains(c.text, c.value, false), "--set "+key+"="+c.value+": "+key+": "+c.want)
+			if c.text == sft {
+				return // copies are looked at, and not trained
+			}
+			require.NoError(t, trains(c.text, c.value, true), "in a copy")
+		})
+	}
+	_, err := parse(good+"algorithm: {kl: {coefficient: 0.1, estimator: k2}}\n", job.Options{Set: []string{"algorithm.kl.coefficient=0"}})
+	require.NoError(t, err, "the coefficient switches the penalty off")
+}
+
 // Where --set names the kind, what the file says for another kind is left out, with a note. What --set says itself is refused.
 func TestSetChoosesAnotherKindOfEngine(t *testing.T) {
 	const local = "engine: {cache_tokens: 65536, max_sequences: 256, dtype: bfloat16}\n"

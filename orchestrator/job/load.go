@@ -19,7 +19,7 @@ type Options struct {
 	Set    []string                         // key.path=value, in order; the last wins
 	Env    func(name string) (string, bool) // nil: the process's environment
 	Shown  string                           // of Parse: the file that messages name, where the text is not that of path; "" is path
-	Copied bool                             // the text is a run folder's copy: keys of engine that its kind does not read, which older programs took, are left out
+	Copied bool                             // the text is a run folder's copy: it may have keys that nothing reads, which older programs took; those of engine are left out
 	Agents *agents.Registry                 // kinds and formats that agent may name; nil: those of package agents
 }
 
@@ -167,7 +167,7 @@ func draft(path string, data []byte, o Options) (*Job, error) {
 	for _, s := range o.Set {
 		applySet(d.found, root, s)
 	}
-	j := &Job{path: path, secrets: d.scalars.secrets, agents: o.Agents, found: d.found, broken: d.broken, given: d.given}
+	j := &Job{path: path, secrets: d.scalars.secrets, agents: o.Agents, found: d.found, broken: d.broken, given: d.given, copied: o.Copied}
 	d.structure(d.follow(root), reflect.ValueOf(j).Elem(), "")
 	j.dropUnread(o.Copied)
 	completeEnvironment(j)
