@@ -84,7 +84,7 @@ func pageAt(address string) string {
 
 func (c viewCommand) page(dir, key, controlKey string) (*pages.Server, error) {
 	return pages.New(dir, pages.Options{
-		Key: key, ControlKey: controlKey, Errors: c.errOut, Decode: func(dir string) func([]int32) string { return orchestrator.Decoder(dir, c.registries.Agents) },
+		Key: key, ControlKey: controlKey, Errors: c.errOut, Decode: func(dir string) (func([]int32) string, bool) { return orchestrator.Decoder(dir, c.registries.Agents) },
 	})
 }
 

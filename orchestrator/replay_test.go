@@ -241,7 +241,9 @@ func TestARunWithoutACheckpointShowsText(t *testing.T) {
 	f := runfolder.New(dir, false)
 	require.NoError(t, f.Open(j, func(string) {}))
 	require.NoError(t, f.Close())
-	require.Equal(t, "2", decoder(dir, nil)([]int32{1}))
+	decode, found := Decoder(dir, nil)
+	require.True(t, found)
+	require.Equal(t, "2", decode([]int32{1}))
 }
 
 // A program of before took keys of engine that the kind does not read, and its copies of jobs have them. What they did, nothing, they do still.
@@ -267,7 +269,9 @@ func TestARunWithKeysThatItsEngineDoesNotReadIsRead(t *testing.T) {
 	ran, err = recordedJob(dir, from, nil)
 	require.NoError(t, err)
 	require.Equal(t, j.Engine, ran.Engine)
-	require.Equal(t, "2", decoder(dir, nil)([]int32{1}))
+	decode, found := Decoder(dir, nil)
+	require.True(t, found)
+	require.Equal(t, "2", decode([]int32{1}))
 }
 
 // What a device samples depends on what runs beside it, so a run that sampled there is not replayed; one whose engine computes on the CPUs is.

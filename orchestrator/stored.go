@@ -2,41 +2,26 @@ package orchestrator
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"sync"
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/masks/tokenizer"
-	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/store"
-	"github.com/agentfly/agentfly/policy"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// EachStored calls f for the trajectories of a run folder that a filter names. decode is the run's own: see decoder, for which known are the kinds of
+// EachStored calls f for the trajectories of a run folder that a filter names. decode is the run's own: see Decoder, for which known are the kinds of
 // agents that its job may name.
 func EachStored(ctx context.Context, dir string, q overview.Filter, known *agents.Registry, f func(r store.Record, decode func([]int32) string) error) error {
-	decode := sync.OnceValue(func() func([]int32) string { return decoder(dir, known) })
+	decode := sync.OnceValue(func() func([]int32) string {
+		text, _ := Decoder(dir, known)
+		return text
+	})
 	return overview.Trajectories(ctx, dir, q, func(r store.Record) error {
 		return f(r, func(ids []int32) string { return decode()(ids) })
 	})
-}
-
-// decoder decodes with the tokenizer of the run's last checkpoint, or of the job's model before there is one. Without
-// either it shows the ids.
-func decoder(dir string, known *agents.Registry) func([]int32) string {
-	paths := []string{checkpoint.LastOf(dir)}
-	if j, _, err := copyOf(dir, known); err == nil && j.Model.Path != "" {
-		paths = append(paths, j.ModelPath(j.Model.Path))
-	}
-	for _, path := range paths {
-		if text, err := policy.LoadText(path); err == nil {
-			return func(ids []int32) string { return text.Tokenizer.Decode(ids, false) }
-		}
-	}
-	return func(ids []int32) string { return fmt.Sprint(ids) }
 }
 
 // Token is one token of a stored trajectory.

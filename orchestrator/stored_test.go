@@ -2,13 +2,28 @@ package orchestrator
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+// A run whose model it makes itself has no tokenizer before its first checkpoint: until then the ids are shown, and that is said.
+func TestDecoderTellsWhetherThereIsATokenizer(t *testing.T) {
+	dir := t.TempDir()
+	ids := []int32{5, 7}
+	decode, found := Decoder(dir, nil)
+	require.False(t, found)
+	require.Equal(t, "[5 7]", decode(ids))
+	require.NoError(t, os.CopyFS(checkpoint.LastOf(dir), os.DirFS("../examples/tiny/model")))
+	decode, found = Decoder(dir, nil)
+	require.True(t, found)
+	require.NotEqual(t, "[5 7]", decode(ids))
+}
 
 // A token that was sampled has the numbers of the newest update, and no entropy where an older program trained.
 func TestInspectedTokensHaveWhatTheUpdateStored(t *testing.T) {

@@ -20,7 +20,7 @@ func TestAHundredThousand(t *testing.T) {
 	if dir == "" {
 		t.Skip("AGENTFLY_VIEW_BENCH names no folder of a large run; make bench-view makes one")
 	}
-	s, err := New(dir, Options{Errors: io.Discard, Decode: func(string) func([]int32) string { return func([]int32) string { return " token" } }})
+	s, err := New(dir, Options{Errors: io.Discard, Decode: func(string) (func([]int32) string, bool) { return func([]int32) string { return " token" }, true }})
 	require.NoError(t, err)
 	h := httptest.NewServer(s)
 	defer h.Close()

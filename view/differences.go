@@ -86,7 +86,7 @@ func (s *Server) differences(r *http.Request) (any, error) {
 		all = append(all, *d)
 	}
 	all = largest(all)
-	decode := x.decode()
+	decode := x.text()
 	for i := range all {
 		all[i].Text = decode([]int32{all[i].ID})
 	}

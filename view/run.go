@@ -22,15 +22,18 @@ import (
 type run struct {
 	name    string // path below the folder that is served
 	db      *store.Reader
-	decode  func() func([]int32) string // the run's tokenizer, loaded once
-	changed func()                      // is called after every change, without the lock
-	path    string                      // of the store
-	file    os.FileInfo                 // of the store that db reads
-	end     context.CancelFunc          // of what start began
-	over    <-chan struct{}             // is closed by end: the folder holds another run now, or none
+	decode  func() (text func([]int32) string, found bool) // loads the run's tokenizer
+	changed func()                                         // is called after every change, without the lock
+	path    string                                         // of the store
+	file    os.FileInfo                                    // of the store that db reads
+	end     context.CancelFunc                             // of what start began
+	over    <-chan struct{}                                // is closed by end: the folder holds another run now, or none
 	done    sync.WaitGroup
 	asked   func()        // somebody wants the trajectories: they are read at once
 	wanted  chan struct{} // is closed by asked
+
+	reading   sync.Mutex
+	tokenizer func([]int32) string // that decode found; nil: it found none yet
 
 	mu       sync.Mutex
 	index    index
@@ -90,6 +93,20 @@ func (r *run) start(ctx context.Context) error {
 		}
 	})
 	return nil
+}
+
+// text makes the text of tokens. A run may get its tokenizer with its first checkpoint, so that only one that was found is kept.
+func (r *run) text() func([]int32) string {
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	if r.tokenizer != nil {
+		return r.tokenizer
+	}
+	text, found := r.decode()
+	if found {
+		r.tokenizer = text
+	}
+	return text
 }
 
 // alter changes the run under its lock and tells those who look.

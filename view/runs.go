@@ -25,7 +25,7 @@ import (
 type runs struct {
 	ctx    context.Context //nolint:containedctx // of the server: it ends what follows the runs
 	dir    string
-	decode func(dir string) func([]int32) string
+	decode Decode
 
 	mu      sync.Mutex // not held while a store is read
 	open    map[string]*run
@@ -42,7 +42,7 @@ const (
 	mostRuns = 1000
 )
 
-func openRuns(ctx context.Context, dir string, decode func(string) func([]int32) string) (*runs, error) {
+func openRuns(ctx context.Context, dir string, decode Decode) (*runs, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("view: %w", err)
@@ -238,7 +238,7 @@ func (r *runs) read(name string) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &run{name: name, db: db, path: path, file: file, changed: r.ring, decode: sync.OnceValue(func() func([]int32) string { return r.decode(dir) })}
+	x := &run{name: name, db: db, path: path, file: file, changed: r.ring, decode: func() (func([]int32) string, bool) { return r.decode(dir) }}
 	if err := x.start(r.ctx); err != nil {
 		return nil, errors.Join(err, x.close())
 	}

@@ -25,11 +25,14 @@ var built embed.FS
 
 // Options are those of a Server.
 type Options struct {
-	Key        string                                // that a browser must give once; "": none, then only names of this machine are answered to
-	ControlKey string                                // that controlling runs takes where Key is ""; "": nobody can
-	Decode     func(dir string) func([]int32) string // the tokenizer of a run folder
-	Errors     io.Writer                             // gets what net/http says of broken requests
+	Key        string    // that a browser must give once; "": none, then only names of this machine are answered to
+	ControlKey string    // that controlling runs takes where Key is ""; "": nobody can
+	Decode     Decode    // the tokenizer of a run folder
+	Errors     io.Writer // gets what net/http says of broken requests
 }
+
+// Decode makes the text of tokens of a run folder. found is false where the folder has no tokenizer yet: text then shows the ids.
+type Decode func(dir string) (text func([]int32) string, found bool)
 
 // Server answers the page and what it asks for. It is safe for concurrent use.
 type Server struct {
@@ -441,7 +444,7 @@ func (s *Server) trajectory(r *http.Request) (any, error) {
 		}
 	}
 	x.mu.Unlock()
-	out := shown(record, e, x.decode())
+	out := shown(record, e, x.text())
 	sortEntries(siblings)
 	out.Siblings, out.Tries = siblings, tries(same)
 	return out, nil

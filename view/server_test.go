@@ -39,7 +39,7 @@ func serve(t *testing.T, key string, sizes map[string]viewtest.Size) *served {
 		require.NoError(t, viewtest.Run(context.Background(), filepath.Join(x.dir, name), size, x.words))
 	}
 	var err error
-	x.Server, err = New(x.dir, Options{Key: key, Errors: io.Discard, Decode: func(string) func([]int32) string { return x.words.Decode }})
+	x.Server, err = New(x.dir, Options{Key: key, Errors: io.Discard, Decode: func(string) (func([]int32) string, bool) { return x.words.Decode, true }})
 	require.NoError(t, err)
 	h := httptest.NewServer(x.Server)
 	x.url = h.URL
@@ -186,6 +186,27 @@ func TestTokensAreTheStores(t *testing.T) {
 	require.Equal(t, x.words.Decode(s.TokenIDs), strings.Join(got.Samples[0].Texts, ""))
 	require.Len(t, got.Siblings, 4)
 	require.Equal(t, "train-3-1-0", got.Siblings[0].ID)
+}
+
+// Tokens are ids until the run has a tokenizer: one whose model is made by the run has none before its first checkpoint. A tokenizer that was found is
+// kept.
+func TestATokenizerThatComesLaterIsRead(t *testing.T) {
+	x := serve(t, "", map[string]viewtest.Size{"a": small()})
+	tries := 0
+	x.runs.decode = func(string) (func([]int32) string, bool) {
+		if tries++; tries == 1 {
+			return func(ids []int32) string { return fmt.Sprint(ids) }, false
+		}
+		return x.words.Decode, true
+	}
+	text := func() string {
+		return strings.Join(get[struct{ Samples []struct{ Texts []string } }](t, x, "/api/trajectory", url.Values{"run": {"a"}, "id": {"train-3-1-2"}}).Samples[0].Texts, "")
+	}
+	require.Contains(t, text(), "[")
+	read := text()
+	require.NotContains(t, read, "[")
+	require.Equal(t, read, text())
+	require.Equal(t, 2, tries)
 }
 
 // The tries of a task are those of the store, with the mean reward of those that did not fail.
@@ -547,7 +568,7 @@ func TestFolders(t *testing.T) {
 	said := fmt.Sprint(runs)
 	require.Contains(t, said, "deep/er")
 	require.Contains(t, said, "cannot be read as a store")
-	one, err := New(filepath.Join(x.dir, "deep", "er"), Options{Decode: func(string) func([]int32) string { return x.words.Decode }})
+	one, err := New(filepath.Join(x.dir, "deep", "er"), Options{Decode: func(string) (func([]int32) string, bool) { return x.words.Decode, true }})
 	require.NoError(t, err)
 	r, err := one.runs.list(context.Background())
 	require.NoError(t, err)
