@@ -104,9 +104,11 @@ func stepsDone(r overview.Run) string {
 	return fmt.Sprintf("%d/%d", r.Steps, r.Planned)
 }
 
-// learned is the reward of a run's last step, or its loss.
+// learned is the reward of a run's last step, its loss, or its divergence from the teacher.
 func learned(r overview.Run) string {
 	switch {
+	case r.ReverseKL != nil:
+		return fmt.Sprintf("KL %.3f", *r.ReverseKL)
 	case r.Loss != nil:
 		return fmt.Sprintf("loss %.3f", *r.Loss)
 	case r.Reward != nil:
@@ -198,7 +200,7 @@ func (c runsCommands) status(x *cli.Context) error {
 	return p.err
 }
 
-// showStep shows the figures of the last step, and how the reward went.
+// showStep shows the figures of the last step, and how what the run learns by went.
 func (c runsCommands) showStep(p *page, s overview.Status) {
 	if s.Last == nil {
 		return
@@ -224,10 +226,12 @@ func (c runsCommands) showStep(p *page, s overview.Status) {
 	figure(&parts, "trained %.0f tok/s", "tokens/train_per_second")
 	p.line("", "%s", strings.Join(parts, ", "))
 	metrics := s.Metrics()
-	for _, curve := range []struct{ label, key string }{{"reward", "reward/mean"}, {"loss", "sft/loss"}, {"held-out", "eval/reward"}, {"held-out", "eval/loss"}} {
-		if m := metrics[curve.key]; m != nil {
+	labels := map[string]string{"distill/reverse_kl": "KL", "reward/mean": "reward", "sft/loss": "loss"}
+	for _, either := range drawn {
+		if i := slices.IndexFunc(either, func(key string) bool { return metrics[key] != nil }); i >= 0 {
+			m := metrics[either[i]]
 			n := len(m.Values)
-			p.line(curve.label, "%s -> %s  %s", plot.Number(m.Values[0]), plot.Number(m.Values[n-1]), plot.Spark(m.Values, 40, !terminal.UTF8()))
+			p.line(cmp.Or(labels[either[i]], "held-out"), "%s -> %s  %s", plot.Number(m.Values[0]), plot.Number(m.Values[n-1]), plot.Spark(m.Values, 40, !terminal.UTF8()))
 		}
 	}
 }
@@ -297,7 +301,7 @@ func (c runsCommands) compare(x *cli.Context) error {
 		c.showTasks(p, t, letters(i+1))
 	}
 	if len(all.Tasks) == 0 {
-		p.write("\nheld-out tasks are not compared: a run has no evaluation")
+		p.write("\nheld-out tasks are not compared: a run has no evaluation of tasks")
 	}
 	return p.err
 }
@@ -363,8 +367,9 @@ func verdict(t overview.TaskByTask) string {
 	return "no difference is shown"
 }
 
-// drawn are the metrics that are drawn where none are named: the first of each line that a run has.
-var drawn = [][]string{{"reward/mean", "sft/loss"}, {"eval/reward", "eval/loss"}}
+// drawn are the metrics that are drawn where none are named: what is learned by, and what became of held-out tasks. Of each list it is the first that
+// all the runs have, or else the first that one has. A distillation may have rewards, which it does not learn by.
+var drawn = [][]string{{"distill/reverse_kl", "reward/mean", "sft/loss"}, {"eval/reverse_kl", "eval/reward", "eval/loss"}}
 
 func (c runsCommands) plot(x *cli.Context) error {
 	paths, err := c.several(x, 1, "run folders or files like metrics.jsonl")
@@ -417,7 +422,13 @@ func (c runsCommands) plot(x *cli.Context) error {
 	keys := x.StringSlice("metric")
 	if len(keys) == 0 {
 		for _, either := range drawn {
-			if i := slices.IndexFunc(either, func(key string) bool { return slices.Contains(known, key) }); i >= 0 {
+			i := slices.IndexFunc(either, func(key string) bool {
+				return !slices.ContainsFunc(all, func(m overview.Metrics) bool { return m[key] == nil })
+			})
+			if i < 0 {
+				i = slices.IndexFunc(either, func(key string) bool { return slices.Contains(known, key) })
+			}
+			if i >= 0 {
 				keys = append(keys, either[i])
 			}
 		}

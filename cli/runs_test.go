@@ -128,6 +128,42 @@ func TestStatusOfARun(t *testing.T) {
 	require.ErrorAs(t, err, &usage)
 }
 
+// A distillation is told by its divergence from the teacher, in steps and on held-out tasks, wherever it is told; its rewards may all be 0.
+func TestDistillationsAreToldByTheirDivergence(t *testing.T) {
+	root := t.TempDir()
+	dir, rewarded := filepath.Join(root, "run"), filepath.Join(root, "rewarded")
+	var steps []map[string]float64
+	for _, kl := range []float64{0.9, 0.5, 0.2} {
+		steps = append(steps, map[string]float64{"reward/mean": 0, "distill/reverse_kl": kl})
+	}
+	before, after := 0.8, 0.12
+	overviewtest.Run{Job: "name: run\ndistill: {teacher: {path: t}}\n", Steps: steps, Evaluations: []overviewtest.Evaluation{{Name: "before", ReverseKL: &before}, {Name: "after", Step: 3, ReverseKL: &after}}}.Write(t, dir)
+	overviewtest.Run{Steps: overviewtest.Steps(0.1, 0.2, 0.3), Evaluations: []overviewtest.Evaluation{{Name: "after", Step: 3, Rewards: map[string]float64{"a": 1}}}}.Write(t, rewarded)
+
+	out, _, err := command(t, "runs", root)
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^run .* 3 +KL 0\.200 +0\.120 +0\.120 @3 `, out)
+	out, _, err = command(t, "status", dir)
+	require.NoError(t, err)
+	require.Contains(t, out, "\nKL        0.900 -> 0.200  ")
+	require.Contains(t, out, "\nheld-out  0.800 -> 0.120  ")
+	require.NotContains(t, out, "0 -> 0 ")
+	out, _, err = command(t, "plot", dir)
+	require.NoError(t, err)
+	require.Contains(t, out, "distill/reverse_kl\n")
+	require.Contains(t, out, "\neval/reverse_kl\n")
+	require.NotContains(t, out, "reward")
+	out, _, err = command(t, "compare", dir, dir)
+	require.NoError(t, err)
+	require.Contains(t, out, "\neval/reverse_kl  step 0  step 3\nA                 0.800   0.120\n")
+	require.Contains(t, out, "\nheld-out tasks are not compared: a run has no evaluation of tasks\n")
+
+	out, _, err = command(t, "plot", dir, rewarded) // beside a run without a teacher it is drawn by what both have
+	require.NoError(t, err)
+	require.Contains(t, out, "reward/mean\n")
+	require.Contains(t, out, "\neval/reward\n")
+}
+
 func TestRunsAreCompared(t *testing.T) {
 	root := twoRuns(t)
 	out, _, err := command(t, "compare", filepath.Join(root, "done"), filepath.Join(root, "going"))

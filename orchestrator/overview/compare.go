@@ -19,7 +19,7 @@ type Comparison struct {
 	Runs     []Run        `json:"runs"`
 	Settings []Setting    `json:"settings"` // that differ, by key
 	Curves   []Common     `json:"curves"`
-	Tasks    []TaskByTask `json:"held_out"` // of each other run against the first; none where one has no evaluation
+	Tasks    []TaskByTask `json:"held_out"` // of each other run against the first; none where one has no evaluation of tasks
 }
 
 // Setting is one that differs.
@@ -115,7 +115,7 @@ func differing(all []map[string]string) []Setting {
 }
 
 // compared are the metrics that runs are held against each other by.
-var compared = []string{"reward/mean", "sft/loss", "distill/reverse_kl", "eval/reward", "eval/loss", "length/response_mean", "update/entropy", "seconds/step"}
+var compared = []string{"distill/reverse_kl", "reward/mean", "sft/loss", "eval/reverse_kl", "eval/reward", "eval/loss", "length/response_mean", "update/entropy", "seconds/step"}
 
 const mostSteps = 6 // of a curve that are shown
 

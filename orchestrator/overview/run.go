@@ -42,12 +42,13 @@ type Run struct {
 	Planned   int       `json:"planned,omitempty"` // of the whole run; 0: not known
 	Algorithm string    `json:"algorithm"`
 	Model     string    `json:"model"`
-	Reward    *float64  `json:"reward,omitempty"`   // mean of the last step
-	Loss      *float64  `json:"loss,omitempty"`     // of the last step of supervised fine-tuning
-	HeldOut   *Held     `json:"held_out,omitempty"` // the last evaluation
-	Best      *Held     `json:"best,omitempty"`     // the best one
-	Changed   time.Time `json:"changed"`            // the last sign of it
-	Seconds   float64   `json:"seconds"`            // that its steps took, over resumes
+	Reward    *float64  `json:"reward,omitempty"`     // mean of the last step
+	Loss      *float64  `json:"loss,omitempty"`       // of the last step of supervised fine-tuning
+	ReverseKL *float64  `json:"reverse_kl,omitempty"` // of the last step of distillation
+	HeldOut   *Held     `json:"held_out,omitempty"`   // the last evaluation
+	Best      *Held     `json:"best,omitempty"`       // the best one
+	Changed   time.Time `json:"changed"`              // the last sign of it
+	Seconds   float64   `json:"seconds"`              // that its steps took, over resumes
 
 	now         *runfolder.Now
 	metrics     []map[string]float64
@@ -150,7 +151,8 @@ func (r *Run) numbers() {
 		r.Seconds = max(r.Seconds, m["seconds/elapsed"])
 	}
 	if n := len(r.metrics); n > 0 {
-		r.Reward, r.Loss = value(r.metrics[n-1], "reward/mean"), value(r.metrics[n-1], "sft/loss")
+		last := r.metrics[n-1]
+		r.Reward, r.Loss, r.ReverseKL = value(last, "reward/mean"), value(last, "sft/loss"), value(last, "distill/reverse_kl")
 	}
 	var last *report.Evaluation
 	for i, e := range r.evaluations {

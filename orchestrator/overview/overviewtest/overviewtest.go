@@ -34,11 +34,12 @@ type Run struct {
 
 // Evaluation is one with the reward of each task, by id.
 type Evaluation struct {
-	Name    string
-	Step    int
-	Rewards map[string]float64
-	Answer  string // of its tasks: two evaluations have the same tasks where it is the same
-	Cut     bool   // it was interrupted: there are trajectories, and no result
+	Name      string
+	Step      int
+	Rewards   map[string]float64
+	ReverseKL *float64 // of distillation
+	Answer    string   // of its tasks: two evaluations have the same tasks where it is the same
+	Cut       bool     // it was interrupted: there are trajectories, and no result
 }
 
 // Sampled is a trajectory of training.
@@ -81,7 +82,7 @@ func (r Run) Write(t testing.TB, dir string) {
 		if e.Cut {
 			continue
 		}
-		require.NoError(t, f.DB.AddEvaluation(ctx, e.Name, e.Step, report.Evaluation{Name: e.Name, Step: e.Step, Tasks: n, Reward: sum / float64(max(1, n))}))
+		require.NoError(t, f.DB.AddEvaluation(ctx, e.Name, e.Step, report.Evaluation{Name: e.Name, Step: e.Step, Tasks: n, Reward: sum / float64(max(1, n)), ReverseKL: e.ReverseKL}))
 	}
 	for _, s := range r.Train {
 		tr := &trajectory.Trajectory{ID: store.ID(store.Train, s.Step, s.Group, s.Index), TaskID: fmt.Sprint("task-", s.Group), Group: s.Group, Index: s.Index, Step: s.Step, Reward: s.Reward, Turns: s.Turns, StopReason: s.Stop, Started: started}
