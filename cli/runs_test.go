@@ -299,6 +299,17 @@ func TestTablesFit(t *testing.T) {
 	require.Regexp(t, `^A  runs/深+…$`, table(wide, 40)[1], "the letter takes the room that it needs")
 }
 
+// A recorded conversation has no reward: it is in no range of rewards, and stands at the end where they are sorted by them.
+func TestRecordedConversationsHaveNoReward(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	overviewtest.Run{Train: []overviewtest.Sampled{{Index: 0, Stop: trajectory.StopRecorded}, {Index: 1, Reward: -1, Stop: trajectory.StopAnswer}}}.Write(t, dir)
+	for args, want := range map[string]string{"--sort=-reward": `train-0-0-1 +-1\.000 .*\ntrain-0-0-0 +-  `, "--max-reward=1": `seconds.*\ntrain-0-0-1 .*\n$`} {
+		out, _, err := command(t, "inspect", "trajectory", "--run", dir, "--table", args)
+		require.NoError(t, err)
+		require.Regexp(t, want, out, args)
+	}
+}
+
 func TestTrajectoriesAreFiltered(t *testing.T) {
 	root := twoRuns(t)
 	ids := func(args ...string) string {

@@ -167,9 +167,9 @@ func (c inspectCommands) trajectory(x *cli.Context) error {
 	return p.err
 }
 
-// rewardOf is what a trajectory was paid, as a table shows it: one that failed has no reward.
+// rewardOf is what a trajectory was paid, as a table shows it; -: it has no reward.
 func rewardOf(t *trajectory.Trajectory) string {
-	if t.Err != "" {
+	if !t.Scored() {
 		return "-"
 	}
 	return fmt.Sprintf("%.3f", t.Return())

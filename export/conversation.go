@@ -29,9 +29,9 @@ type call struct {
 	Seconds   float64
 }
 
-// rewards are what a trajectory was paid, and the parts by name; ok is false of one that failed: it has no reward.
+// rewards are what a trajectory was paid, and the parts by name; ok is false where it has no reward.
 func rewards(t *trajectory.Trajectory) (paid float64, parts map[string]float64, ok bool) {
-	if t.Err != "" {
+	if !t.Scored() {
 		return 0, nil, false
 	}
 	return t.Return(), t.RewardParts, true

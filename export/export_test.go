@@ -210,6 +210,42 @@ func TestAFailedTrajectoryHasNoReward(t *testing.T) {
 	require.Contains(t, metadata, "the judge is gone")
 }
 
+// A recorded conversation has no reward in any format: nobody scored it. It did not fail either.
+func TestARecordedConversationHasNoReward(t *testing.T) {
+	record := store.Record{Phase: "sft", Trajectory: &trajectory.Trajectory{ID: "sft-0-0", StopReason: trajectory.StopRecorded}}
+	r := sample()
+	r.Trajectories = func(_ context.Context, f func(store.Record) error) error { return f(record) }
+	var b bytes.Buffer
+	require.NoError(t, writeInspect(t.Context(), &b, r))
+	var log struct {
+		Results struct {
+			Completed int `json:"completed_samples"`
+			Scores    []struct{ Metrics map[string]any }
+		}
+		Samples []inspectSample
+	}
+	require.NoError(t, json.Unmarshal(b.Bytes(), &log))
+	require.Equal(t, 1, log.Results.Completed)
+	require.Empty(t, log.Results.Scores[0].Metrics)
+	require.Empty(t, log.Samples[0].Scores)
+	require.NotContains(t, log.Samples[0].Metadata, "reward")
+	require.Nil(t, log.Samples[0].Error)
+	require.NotContains(t, atifOf(record, r).Extra, "reward")
+	row, err := parquetOf(record)
+	require.NoError(t, err)
+	require.Nil(t, row.Reward)
+
+	path := filepath.Join(t.TempDir(), "calc.db")
+	require.NoError(t, buildTrackio(t.Context(), path, r))
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	defer db.Close()
+	var metadata string
+	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT metadata FROM traces").Scan(&metadata))
+	require.NotContains(t, metadata, `"reward"`)
+	require.NotContains(t, metadata, `"error"`)
+}
+
 // The first call of an agent of another program holds the whole conversation: the task's prompt, which the agent put as it likes, does not stand
 // before it a second time.
 func TestAConversationHasItsPromptOnce(t *testing.T) {

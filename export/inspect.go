@@ -159,7 +159,8 @@ func sampleOf(record store.Record, model string) inspectSample {
 		for name, v := range parts {
 			score("reward/"+name, v)
 		}
-	} else {
+	}
+	if t.Err != "" {
 		s.Error = &inspectError{Message: t.Err}
 		s.Metadata["error_origin"], s.Metadata["failure"] = t.ErrOrigin, t.Failure
 	}

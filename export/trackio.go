@@ -95,7 +95,8 @@ func buildTrackio(ctx context.Context, path string, r Run) (err error) {
 		metadata := map[string]any{"id": t.ID, "phase": record.Phase, "task": t.TaskID, "step": t.Step, "stop_reason": t.StopReason}
 		if paid, _, ok := rewards(t); ok {
 			metadata["reward"] = number(paid)
-		} else {
+		}
+		if t.Err != "" {
 			metadata["error"] = t.Err
 		}
 		var text strings.Builder

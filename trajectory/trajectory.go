@@ -265,6 +265,9 @@ func (t *Trajectory) Return() float64 {
 	return sum
 }
 
+// Scored tells whether Return is a reward: a trajectory that failed has none, and a recorded conversation was scored by nobody.
+func (t *Trajectory) Scored() bool { return t.Err == "" && t.StopReason != StopRecorded }
+
 // Owns tells whether the trajectory sampled its turn k, and its tools ran for it. What a tree shares is counted where it was sampled.
 func (t *Trajectory) Owns(k int) bool {
 	by := t.Turns[k].SharedBy()

@@ -813,7 +813,7 @@ func TestThePageOfFineTuning(t *testing.T) {
 	db, err := store.Open(filepath.Join(x.dir, "sft", store.File))
 	require.NoError(t, err)
 	for step := range 3 {
-		tr := &trajectory.Trajectory{ID: fmt.Sprintf("sft-%d-0", step), TaskID: "a", Step: step}
+		tr := &trajectory.Trajectory{ID: fmt.Sprintf("sft-%d-0", step), TaskID: "a", Step: step, StopReason: trajectory.StopRecorded}
 		if step == 2 {
 			tr.Fail(trajectory.OriginEngine, "gone")
 		}
@@ -828,6 +828,12 @@ func TestThePageOfFineTuning(t *testing.T) {
 	b.until(`[...document.querySelectorAll('tr[data-row] .col-step')].map(c => c.innerText).join() == '3,2,1'`)
 	b.open(x.url + "/#/trajectory?run=sft&id=sft-2-0")
 	b.until(`document.querySelector('#reward')?.innerText == '–'`)
+	b.open(x.url + "/#/trajectories?run=sft")
+	b.until(`document.querySelector('#found')?.innerText.startsWith('3 of 3 trajectories') && [...document.querySelectorAll('tr[data-row] .col-reward')].map(c => c.innerText).join() == '–,–,–'`)
+	require.NotContains(t, js[string](b, "document.querySelector('#found').innerText"), "mean reward")
+	b.open(x.url + "/#/trajectory?run=sft&id=sft-1-0")
+	b.until(`document.querySelector('#title')?.innerText == 'sft-1-0'`)
+	require.Equal(t, []string{"–", "–"}, js[[]string](b, `[document.querySelector('#reward').innerText, [...document.querySelectorAll('.tiles div')].find(d => d.innerText.startsWith('staleness')).querySelector('dd').innerText]`), "nobody scored it; it is trained")
 	b.clean()
 }
 

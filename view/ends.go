@@ -78,7 +78,7 @@ func (x *index) ends(step, span int) endSums {
 		}
 		for _, s := range []*side{&of[k], &total[k]} {
 			s.all++
-			if e.Origin == "" && !math.IsNaN(e.Reward) {
+			if e.scored() {
 				s.counted++
 				s.sum += e.Reward
 				s.squares += e.Reward * e.Reward

@@ -25,7 +25,7 @@ type entry struct {
 	Forked    int               // turns that it has of the one that it forks off
 	ForkedAt  int               // tokens that it has of that one's next completion; 0: it forks between turns
 	Task      string
-	Reward    float64 // all that it was paid
+	Reward    float64 // all that it was paid; NaN: nobody scored it
 	Stop      string
 	Origin    string // of its error
 	Turns     int
@@ -59,11 +59,17 @@ func (e *entry) failedCalls() (n int) {
 	return n
 }
 
+// scored tells whether the reward counts: one that failed has none.
+func (e *entry) scored() bool { return e.Origin == "" && !math.IsNaN(e.Reward) }
+
 // newEntry sums a trajectory up. names keeps one copy of each name.
 func newEntry(phase string, t *trajectory.Trajectory, names *interner) *entry {
 	e := &entry{
 		ID: t.ID, Phase: names.of(phase), Step: t.Step, Group: t.Group, Index: t.Index, Branch: t.Branch, Forked: t.Forked, ForkedAt: t.ForkedAt, Task: names.of(t.TaskID), Reward: t.Return(),
 		Stop: names.of(string(t.StopReason)), Origin: names.of(string(t.ErrOrigin)), Turns: len(t.Turns), Seconds: t.Seconds, Lowest: -1, Staleness: -1, TrainedAt: -1,
+	}
+	if t.StopReason == trajectory.StopRecorded {
+		e.Reward = math.NaN()
 	}
 	for _, s := range t.Samples {
 		for i, on := range s.ResponseMask {
@@ -157,6 +163,7 @@ type index struct {
 	place   map[string]int // by id
 	batches map[store.GroupRef]store.Batch
 	dropped map[store.GroupRef]bool
+	done    map[int]bool // steps that are stored
 	names   interner
 	texts   int // bytes
 	unread  int // trajectories whose text the memory does not hold
@@ -209,8 +216,12 @@ func (x *index) count(e *entry, by int) {
 	}
 }
 
-// train says which step trained an entry, and how stale it was, or that none will.
+// train says which step trained an entry, and how stale it was, or that none will. What fine-tuning learns is stored for its step, which no batch names;
+// it was not sampled.
 func (x *index) train(e *entry) {
+	if e.Phase == store.SFT && x.done[e.Step] {
+		e.TrainedAt = e.Step
+	}
 	if e.Phase != store.Train {
 		return
 	}
@@ -237,7 +248,7 @@ func (x *index) batch(b store.Batch) {
 		x.batches[ref] = store.Batch{Step: b.Step, Version: b.Version}
 		groups[ref] = true
 	}
-	x.settle(groups)
+	x.trained(func(e *entry) bool { return groups[store.GroupRef{Step: e.Step, Group: e.Group}] })
 }
 
 // drop says that a group will not be trained.
@@ -247,13 +258,23 @@ func (x *index) drop(ref store.GroupRef) {
 		x.dropped = map[store.GroupRef]bool{}
 	}
 	x.dropped[ref] = true
-	x.settle(map[store.GroupRef]bool{ref: true})
+	x.trained(func(e *entry) bool { return e.Step == ref.Step && e.Group == ref.Group })
 }
 
-// settle has the entries of groups say what became of these.
-func (x *index) settle(groups map[store.GroupRef]bool) {
+// step says that a step is stored.
+func (x *index) step(n int) {
+	x.changes++
+	if x.done == nil {
+		x.done = map[int]bool{}
+	}
+	x.done[n] = true
+	x.trained(func(e *entry) bool { return e.Phase == store.SFT && e.Step == n })
+}
+
+// trained says anew which step trained some entries, or that none will.
+func (x *index) trained(which func(*entry) bool) {
 	for i, e := range x.entries {
-		if groups[store.GroupRef{Step: e.Step, Group: e.Group}] {
+		if which(e) {
 			trained := *e // answers that were given hold the old one
 			x.train(&trained)
 			x.entries[i] = &trained
@@ -276,6 +297,7 @@ func (x *index) forget(from int) {
 		kept = append(kept, e)
 	}
 	x.entries = kept
+	maps.DeleteFunc(x.done, func(step int, _ bool) bool { return step >= from })
 	for ref, b := range x.batches {
 		if b.Step >= from {
 			delete(x.batches, ref)
@@ -312,7 +334,7 @@ func (f filter) keeps(e *entry) bool {
 		f.Group >= 0 && e.Group != f.Group,
 		f.Stop != "" && e.Stop != f.Stop,
 		f.Origin != "" && e.Origin != f.Origin,
-		f.HasReward && (e.Origin != "" || !(e.Reward >= f.RewardMin && e.Reward <= f.RewardMax)), // one that failed has no reward
+		f.HasReward && (!e.scored() || !(e.Reward >= f.RewardMin && e.Reward <= f.RewardMax)),
 		f.MinStale > 0 && e.Staleness < f.MinStale,
 		f.Failed && e.Origin == "",
 		f.GoodCalls && e.failedCalls() > 0:
@@ -339,11 +361,11 @@ var sorts = map[string]func(a, b *entry) int{
 	"stop":      func(a, b *entry) int { return strings.Compare(a.Stop, b.Stop) },
 }
 
-// order is that of a list: every two entries differ in it. Trajectories that failed have no reward: sorted by it, they stand at the end.
+// order is that of a list: every two entries differ in it. Trajectories without a reward stand at the end where it is sorted by it.
 func (f filter) order() func(a, b *entry) int {
 	by := sorts[f.Sort]
 	return func(a, b *entry) int {
-		if unpaid := a.Origin != ""; f.Sort == "reward" && unpaid != (b.Origin != "") {
+		if unpaid := !a.scored(); f.Sort == "reward" && unpaid == b.scored() {
 			if unpaid {
 				return 1
 			}
@@ -540,7 +562,7 @@ func heldOutChanges(found []*entry, evals []report.Evaluation) taskChanges {
 	return out
 }
 
-// compared compares the mean rewards of each task at two times, 0 and 1; entries of -1 are of neither. Trajectories that failed do not count.
+// compared compares the mean rewards of each task at two times, 0 and 1; entries of -1 are of neither. Trajectories without a reward do not count.
 func compared(found []*entry, when func(*entry) int) taskChanges {
 	type half struct {
 		sum float64
@@ -549,7 +571,7 @@ func compared(found []*entry, when func(*entry) int) taskChanges {
 	by := map[string]*[2]half{}
 	for _, e := range found {
 		k := when(e)
-		if k < 0 || e.Origin != "" || math.IsNaN(e.Reward) {
+		if k < 0 || !e.scored() {
 			continue
 		}
 		s := by[e.Task]
@@ -587,14 +609,14 @@ type drawnTasks struct {
 	Before num `json:"before"` // the mean of theirs in the steps before
 }
 
-// drawn is about the tasks of a step. Each known task counts once. Trajectories that failed do not count.
+// drawn is about the tasks of a step. Each known task counts once. Trajectories without a reward do not count.
 func (x *index) drawn(step, span int) drawnTasks {
 	type sums struct {
 		now, before   float64
 		tries, trials int
 	}
 	by := map[string]*sums{}
-	counts := func(e *entry) bool { return e.Phase == store.Train && e.Origin == "" && !math.IsNaN(e.Reward) }
+	counts := func(e *entry) bool { return e.Phase == store.Train && e.scored() }
 	for _, e := range x.entries {
 		if e.Step == step && counts(e) {
 			if by[e.Task] == nil {
@@ -638,7 +660,7 @@ func tries(same []*entry) []shownTry {
 		try := shownTry{Phase: first.Phase, Step: first.Step, Group: first.Group, Tries: n, First: first.ID}
 		sum, ended := 0.0, 0
 		for _, e := range same[:n] {
-			if e.Origin == "" {
+			if e.scored() {
 				sum += e.Reward
 				ended++
 			}

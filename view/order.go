@@ -113,7 +113,7 @@ func sortedBy(all []*entry, by string, ascending bool) []*entry {
 	for i := range items {
 		switch last := uint64(math.MaxUint64); {
 		case by != "reward":
-		case items[i].e.Origin != "": // it has none: at the end, whatever the direction
+		case !items[i].e.scored(): // it has none: at the end, whatever the direction
 			items[i].key = last
 		default:
 			items[i].key = min(items[i].key, last-1)

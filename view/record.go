@@ -84,7 +84,7 @@ type shownTry struct {
 	Step  int    `json:"step"`
 	Group int    `json:"group"`
 	Tries int    `json:"tries"`
-	Mean  *num   `json:"mean,omitempty"` // reward of those that did not fail; nil: all did
+	Mean  *num   `json:"mean,omitempty"` // of those that have a reward; nil: none has
 	First string `json:"first"`          // id of the first one
 }
 

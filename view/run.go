@@ -345,6 +345,7 @@ func (r *run) step(n int, metrics map[string]float64) {
 
 // put sets the metrics of a step. The caller holds the lock, as in what follows.
 func (r *run) put(n int, metrics map[string]float64) {
+	r.index.step(n)
 	at, have := slices.BinarySearch(r.steps, n)
 	if have { // it was trained anew
 		r.edition++

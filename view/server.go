@@ -397,7 +397,7 @@ func (s *Server) trajectories(r *http.Request) (any, error) {
 	if after == nil {
 		sum, n := 0.0, 0
 		for _, e := range found {
-			if e.Origin == "" && e.Reward == e.Reward {
+			if e.scored() {
 				sum, n = sum+e.Reward, n+1
 			}
 		}

@@ -634,6 +634,75 @@ func TestEvaluationsOfOtherObjectives(t *testing.T) {
 	require.True(t, drawn["eval/loss"] && drawn["eval/reverse_kl"])
 }
 
+// A recorded conversation that fine-tuning learns is trained at its step, once that is stored, and has no reward: nobody scored it.
+func TestConversationsOfFineTuning(t *testing.T) {
+	x := serve(t, "", nil)
+	require.NoError(t, os.Mkdir(filepath.Join(x.dir, "sft"), 0o755))
+	db, err := store.Open(filepath.Join(x.dir, "sft", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	add := func(step int, reward float64, stop trajectory.StopReason) {
+		tr := &trajectory.Trajectory{ID: fmt.Sprintf("sft-%d-0", step), TaskID: "a", Step: step, Reward: reward, StopReason: stop}
+		require.NoError(t, db.AddTrajectory(t.Context(), "sft", trajectory.Task{ID: "a"}, tr))
+	}
+	step := func(n int) { require.NoError(t, db.AddStep(t.Context(), n, map[string]float64{"sft/loss": 1}, nil)) }
+	add(0, 0, trajectory.StopRecorded)
+	step(0)
+	add(1, 0, trajectory.StopRecorded)
+	add(2, 0.5, trajectory.StopAnswer) // of a run whose trajectories are learned
+	x.whole(t, "sft")
+	type row struct {
+		ID                 string
+		Reward             *float64
+		Trained, Staleness int
+	}
+	type answer struct {
+		Mean *float64
+		Rows []row
+	}
+	rows := func(q string) (all map[string]row, list answer) {
+		query, err := url.ParseQuery(q + "&run=sft")
+		require.NoError(t, err)
+		list, all = get[answer](t, x, "/api/trajectories", query), map[string]row{}
+		for _, r := range list.Rows {
+			all[r.ID] = r
+		}
+		return all, list
+	}
+	got, list := rows("")
+	require.Equal(t, row{"sft-0-0", nil, 0, -1}, got["sft-0-0"])
+	require.Equal(t, row{"sft-1-0", nil, -1, -1}, got["sft-1-0"])
+	require.Equal(t, 0.5, *got["sft-2-0"].Reward)
+	require.Equal(t, 0.5, *list.Mean)
+	got, _ = rows("max=1")
+	require.Len(t, got, 1, "what has no reward is in no range of rewards")
+	for _, order := range []string{"", "&order=up"} {
+		_, list = rows("sort=reward" + order)
+		require.Equal(t, "sft-2-0", list.Rows[0].ID, "what has no reward stands at the end")
+	}
+	one := get[struct {
+		Entry row
+		Tries []struct {
+			Step int
+			Mean *float64
+		}
+	}](t, x, "/api/trajectory", url.Values{"run": {"sft"}, "id": {"sft-0-0"}})
+	require.Equal(t, row{"sft-0-0", nil, 0, -1}, one.Entry)
+	require.Nil(t, one.Tries[0].Mean)
+
+	step(1)
+	require.Eventually(t, func() bool {
+		got, _ := rows("")
+		return got["sft-1-0"].Trained == 1
+	}, 20*time.Second, 50*time.Millisecond)
+	require.NoError(t, db.Truncate(t.Context(), 1)) // a run that is resumed at step 2 makes it anew
+	add(1, 0, trajectory.StopRecorded)
+	require.Eventually(t, func() bool {
+		got, _ := rows("")
+		return len(got) == 2 && got["sft-1-0"].Trained == -1
+	}, 20*time.Second, 50*time.Millisecond)
+}
+
 // A run folder that is deleted and made again, as by train --overwrite, is read anew.
 func TestARunThatIsMadeAgain(t *testing.T) {
 	x := serve(t, "", map[string]viewtest.Size{"a": small()})

@@ -13,12 +13,10 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
+	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
-
-// sftPhase is the phase of what supervised fine-tuning learned, in the store.
-const sftPhase = "sft"
 
 // SFT is supervised fine-tuning: the negative log-likelihood of recorded conversations, or of trajectories of a run. The order of the
 // conversations of an epoch derives from the seed; position p of all epochs is conversation p mod N of epoch p / N.
@@ -124,10 +122,10 @@ func (o *SFT) next(ctx context.Context, from At) (groups []trajectory.Group, end
 	errs := make([]error, end-at)
 	for i := range end - at {
 		recorded := alone(o.train[data.Index(o.job.Seed, 0, len(o.train), at+i)])
-		recorded.ID, recorded.Step, recorded.Group, recorded.Index = sftPhase+"-"+strconv.Itoa(step)+"-"+strconv.Itoa(i), step, i, 0
+		recorded.ID, recorded.Step, recorded.Group, recorded.Index = store.SFT+"-"+strconv.Itoa(step)+"-"+strconv.Itoa(i), step, i, 0
 		task := trajectory.Task{ID: recorded.TaskID}
 		groups = append(groups, trajectory.Group{Task: task, Trajectories: []*trajectory.Trajectory{&recorded}})
-		all.Go(func() { errs[i] = o.found.DB.AddTrajectory(ctx, sftPhase, task, &recorded) })
+		all.Go(func() { errs[i] = o.found.DB.AddTrajectory(ctx, store.SFT, task, &recorded) })
 	}
 	all.Wait()
 	return groups, end, errors.Join(errs...)

@@ -16,7 +16,7 @@ import (
 // Filter says which stored trajectories are meant. Its zero value is all of them.
 type Filter struct {
 	store.Selection
-	Low, High *float64 // bounds of what the trajectory was paid; one that failed has no reward
+	Low, High *float64 // bounds of what the trajectory was paid, where it has a reward
 	Failed    string   // any: it has an error; else the error's origin, or whose doing it is
 	Tool      string   // a call of this tool
 	CallCause string   // any: a call of Tool, or of any tool, failed; else with this cause
@@ -111,7 +111,7 @@ func (q Filter) sorted(ctx context.Context, db *store.Reader, by func(*trajector
 		found = true
 		switch t := r.Trajectory; {
 		case !q.matches(t):
-		case t.Err != "" && strings.TrimPrefix(q.Sort, "-") == "reward":
+		case !t.Scored() && strings.TrimPrefix(q.Sort, "-") == "reward":
 			last = append(last, place{id: t.ID})
 		default:
 			all = append(all, place{t.ID, by(t)})
@@ -142,7 +142,7 @@ func (q Filter) sorted(ctx context.Context, db *store.Reader, by func(*trajector
 func (q Filter) matches(t *trajectory.Trajectory) bool {
 	paid := t.Return()
 	switch {
-	case q.Low != nil && (t.Err != "" || paid < *q.Low), q.High != nil && (t.Err != "" || paid > *q.High):
+	case q.Low != nil && (!t.Scored() || paid < *q.Low), q.High != nil && (!t.Scored() || paid > *q.High):
 		return false
 	case q.Failed == "any" && t.Err == "":
 		return false

@@ -54,10 +54,11 @@ type Batch struct {
 	Cut     []int      `json:"cut,omitempty"`     // of the trajectories of Groups, counted through: those that an earlier batch had left running
 }
 
-// Phases of what is sampled, besides those of evaluations.
+// Phases of trajectories, besides those of evaluations.
 const (
 	Train   = "train"   // the groups that batches name
 	Greedy  = "greedy"  // baselines of a step at temperature 0, never trained on
+	SFT     = "sft"     // what supervised fine-tuning learned at a step
 	Gateway = "gateway" // what agents began by themselves at a gateway that trains nothing
 )
 

@@ -45,7 +45,7 @@ export function One() {
       <div><dt>reward</dt><dd id="reward">{e.origin ? "–" : number(e.reward)}</dd></div>
       <div><dt>stop reason</dt><dd>{words(e.stop)}</dd></div>
       <div><dt>step</dt><dd>{sampledFor(e)}{e.trained >= 0 && e.trained !== e.step ? `, trained at ${e.trained + 1}` : ""}</dd></div>
-      <div><dt>staleness</dt><dd>{e.staleness < 0 ? "not trained" : e.staleness}</dd></div>
+      <div><dt>staleness</dt><dd>{e.trained < 0 ? "not trained" : e.staleness < 0 ? "–" : e.staleness}</dd></div>
       <div><dt>turns</dt><dd>{e.turns}</dd></div>
       <div><dt>tokens sampled</dt><dd>{e.tokens}</dd></div>
       <div><dt>tool calls</dt><dd>{e.calls}{e.failed_calls > 0 && `, ${e.failed_calls} failed`}</dd></div>
