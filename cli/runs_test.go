@@ -299,6 +299,18 @@ func TestTablesFit(t *testing.T) {
 	require.Regexp(t, `^A  runs/深+…$`, table(wide, 40)[1], "the letter takes the room that it needs")
 }
 
+// What an agent of another program sent is searched: its prompts and the results of its tools stand there alone.
+func TestTextThatAnAgentSentIsFound(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	sent := &trajectory.Incoming{Whole: true, After: -1, Messages: json.RawMessage(`[{"role":"user","content":"Find the prompt"},{"role":"tool","content":"The result"}]`)}
+	overviewtest.Run{Train: []overviewtest.Sampled{{Turns: []trajectory.Turn{{Completion: "so", Incoming: sent}}, Stop: trajectory.StopAnswer}}}.Write(t, dir)
+	for text, found := range map[string]bool{"the PROMPT": true, "the result": true, "nothing": false} {
+		out, _, err := command(t, "inspect", "trajectory", "--run", dir, "--table", "--text", text)
+		require.NoError(t, err)
+		require.Equal(t, found, strings.Contains(out, "train-0-0-0"), text)
+	}
+}
+
 // A recorded conversation has no reward: it is in no range of rewards, and stands at the end where they are sorted by them.
 func TestRecordedConversationsHaveNoReward(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")

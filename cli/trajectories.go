@@ -34,7 +34,7 @@ func trajectoryFlags() []cli.Flag {
 		&cli.StringFlag{Name: "failed", Usage: "that failed: any, infrastructure, policy, or an `ORIGIN` such as environment"},
 		&cli.StringFlag{Name: "tool", Usage: "with a call of tool `NAME`"},
 		&cli.StringFlag{Name: "tool-failed", Usage: "with a call that failed (of --tool, where it is given): any, or with `CAUSE`: parse, raised, broken, …"},
-		&cli.StringFlag{Name: "text", Usage: "with `TEXT` in a completion, an observation, arguments or an error, in whatever case"},
+		&cli.StringFlag{Name: "text", Usage: "with `TEXT` in a completion, an observation, arguments, what an agent sent or an error, in whatever case"},
 		&cli.StringFlag{Name: "sort", Usage: "by `WHAT`: " + strings.Join(overview.Sorts, ", ") + "; behind a - the most first, as in --sort=-reward"},
 		&cli.IntFlag{Name: "limit", Usage: "at most `N` trajectories"},
 	}

@@ -56,7 +56,7 @@ func conversation(r store.Record) (out []line) {
 	}
 	for k := range turns {
 		t := &turns[k]
-		add(incoming(t.Incoming), k > 0 && t.Incoming != nil && t.Incoming.Whole)
+		add(t.Incoming.Sent(), k > 0 && t.Incoming != nil && t.Incoming.Whole)
 		l := line{Role: "assistant", Text: t.Completion, Turn: t}
 		for i, done := range t.Results {
 			l.Calls = append(l.Calls, call{
@@ -68,16 +68,8 @@ func conversation(r store.Record) (out []line) {
 	return out
 }
 
-// incoming are the messages that an agent of another program sent with a call; nil: it sent none, or they cannot be read.
-func incoming(in *trajectory.Incoming) (messages []trajectory.Message) {
-	if in == nil || json.Unmarshal(in.Messages, &messages) != nil {
-		return nil
-	}
-	return messages
-}
-
 // whole tells whether a call's messages are all that the policy read.
-func whole(in *trajectory.Incoming) bool { return in != nil && in.Whole && len(incoming(in)) > 0 }
+func whole(in *trajectory.Incoming) bool { return in != nil && in.Whole && len(in.Sent()) > 0 }
 
 // plain is the text of a message. An image is told by a word: a data URL would be most of the file.
 func plain(parts []trajectory.Part) string {

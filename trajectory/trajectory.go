@@ -217,6 +217,31 @@ type Incoming struct {
 	Schemas  []json.RawMessage `json:"schemas,omitempty"`  // of the tools, with Whole; without it those of After
 }
 
+// Sent are the messages that came with the call; nil: none did, or they cannot be read.
+func (in *Incoming) Sent() (messages []Message) {
+	if in == nil || json.Unmarshal(in.Messages, &messages) != nil {
+		return nil
+	}
+	return messages
+}
+
+// Texts are those that came with the call: what messages say and think, the arguments of their calls, and the text that was to be completed.
+func (in *Incoming) Texts() (out []string) {
+	for _, m := range in.Sent() {
+		for _, p := range m.Content {
+			out = append(out, p.Text)
+		}
+		out = append(out, m.Reasoning)
+		for _, c := range m.ToolCalls {
+			out = append(out, string(c.Arguments))
+		}
+	}
+	if in != nil {
+		out = append(out, in.Prompt)
+	}
+	return out
+}
+
 // Posted is what an agent, or who judges it, posted for a trajectory over HTTP: a reward, or the agent's result.
 type Posted struct {
 	ID     string          `json:"id,omitempty"`     // that its sender gave it, so that it counts once; "": none

@@ -98,11 +98,15 @@ func newEntry(phase string, t *trajectory.Trajectory, names *interner) *entry {
 	return e
 }
 
-// textOf is what a search for text looks at, beside the task: completions, calls, observations, the error.
+// textOf is what a search for text looks at, beside the task: completions, calls, observations, what an agent of another program sent, the error.
 func textOf(t *trajectory.Trajectory) []byte {
 	var b bytes.Buffer
 	for i := range t.Turns {
 		turn := &t.Turns[i]
+		for _, text := range turn.Incoming.Texts() {
+			b.WriteString(text)
+			b.WriteByte('\n')
+		}
 		b.WriteString(turn.Completion)
 		b.WriteByte('\n')
 		for k := range turn.Results {

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
 	"strings"
@@ -30,6 +31,16 @@ func TestTextsThatAreNotSearchedAreCounted(t *testing.T) {
 	x.forget(2)
 	require.Equal(t, 0, x.unread)
 	require.Equal(t, len("gamma"), x.texts)
+}
+
+// Of an agent of another program the prompts and the results of tools stand in what it sent alone.
+func TestWhatAnAgentSentIsSearched(t *testing.T) {
+	text := string(textOf(&trajectory.Trajectory{Turns: []trajectory.Turn{{Completion: "Hello", Incoming: &trajectory.Incoming{
+		Messages: json.RawMessage(`[{"role":"user","content":[{"type":"text","text":"Find the Prompt"}]},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"q\":\"An Argument\"}"}}]},{"role":"tool","content":"The Result","tool_call_id":"1"}]`),
+	}}, {Incoming: &trajectory.Incoming{Prompt: "Once upon"}}, {Incoming: &trajectory.Incoming{Messages: json.RawMessage("{")}}}}))
+	for _, want := range []string{"hello", "find the prompt", "an argument", "the result", "once upon"} {
+		require.Contains(t, text, want)
+	}
 }
 
 // Tasks are compared by what was trained, and by the first and the last evaluation that is whole. Those that got worse stand there, and no others.

@@ -20,7 +20,7 @@ type Filter struct {
 	Failed    string   // any: it has an error; else the error's origin, or whose doing it is
 	Tool      string   // a call of this tool
 	CallCause string   // any: a call of Tool, or of any tool, failed; else with this cause
-	Text      string   // in a completion, an observation, arguments or an error, whatever the case
+	Text      string   // in a completion, an observation, arguments, what an agent of another program sent, or an error, whatever the case
 	Sort      string   // one of Sorts, downwards behind a -; those without a reward stand last by it; "": phase, step and id
 	Limit     int      // 0: all
 }
@@ -174,7 +174,7 @@ func (q Filter) says(t *trajectory.Trajectory) bool {
 		return true
 	}
 	for _, turn := range t.Turns {
-		if in(turn.Completion) {
+		if in(turn.Completion) || slices.ContainsFunc(turn.Incoming.Texts(), in) {
 			return true
 		}
 		for _, r := range turn.Results {
