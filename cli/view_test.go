@@ -3,6 +3,8 @@ package cli
 import (
 	"encoding/json"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,8 +15,10 @@ import (
 
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/overview/overviewtest"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
+	pages "github.com/agentfly/agentfly/view"
 )
 
 // escapes are what a model, a tool or a program may try on the terminal of the person who reads them.
@@ -27,6 +31,38 @@ func safe(t *testing.T, text string) {
 	t.Helper()
 	require.NotEmpty(t, text)
 	require.NotRegexp(t, "[\x01-\x08\x0b-\x1f\x7f\u0080-\u009f\u202e]", ours.ReplaceAllString(text, ""))
+}
+
+// The page has the runs that agentfly runs lists: both look into a folder as deep.
+func TestThePageHasTheRunsThatAreListed(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"a", "b/c/d/e", "b/c/d/f/g"} { // one folder deeper is too deep
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
+		overviewtest.Run{}.Write(t, filepath.Join(root, name))
+	}
+	out, _, err := command(t, "runs", "--json", root)
+	require.NoError(t, err)
+	listed := []string{}
+	for line := range strings.Lines(out) {
+		var one struct{ Dir string }
+		require.NoError(t, json.Unmarshal([]byte(line), &one))
+		name, err := filepath.Rel(root, one.Dir)
+		require.NoError(t, err)
+		listed = append(listed, name)
+	}
+	require.Equal(t, []string{"a", "b/c/d/e"}, listed)
+	s, err := pages.New(root, pages.Options{})
+	require.NoError(t, err)
+	defer s.Close()
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/api/runs", http.NoBody))
+	var got struct{ Runs []struct{ Name string } }
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
+	shown := []string{}
+	for _, r := range got.Runs {
+		shown = append(shown, r.Name)
+	}
+	require.ElementsMatch(t, listed, shown)
 }
 
 func TestViewIsSafe(t *testing.T) {

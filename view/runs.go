@@ -36,9 +36,9 @@ type runs struct {
 	change chan struct{} // is closed at the next change
 }
 
-// deepest is how far below the folder runs are looked for, mostRuns how many.
+// deepest is how far below the folder runs are looked for, as far as agentfly runs does; mostRuns is how many.
 const (
-	deepest  = 3
+	deepest  = 4
 	mostRuns = 1000
 )
 
