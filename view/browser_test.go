@@ -803,6 +803,51 @@ func TestThePageDrawsBranches(t *testing.T) {
 	require.Zero(t, js[int](b, "document.querySelectorAll('.branches').length"), "a chain of one sample has nothing to draw")
 }
 
+// A trajectory of an evaluation that is open on the page has its group as it grows, until the evaluation has ended; what the same task was answered
+// with by later evaluations comes beside it too, also beside one that can no longer change.
+func TestThePageOfAnEvaluationThatGoesOn(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": small()})
+	db, err := store.Open(filepath.Join(x.dir, "run", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	add := func(step, index int) {
+		phase, s := fmt.Sprintf("eval-step-%d", step), &trajectory.Sample{}
+		s.AppendObservation([]int32{0})
+		require.NoError(t, s.AppendResponse([]int32{1}, []float32{-1}, []int32{0}))
+		require.NoError(t, db.AddTrajectory(t.Context(), phase, trajectory.Task{ID: "held"}, &trajectory.Trajectory{ID: store.ID(phase, step, 0, index), TaskID: "held", Step: step, Index: index, Samples: []*trajectory.Sample{s}}))
+	}
+	done := func(step int) {
+		name := fmt.Sprintf("step-%d", step)
+		require.NoError(t, db.AddEvaluation(t.Context(), name, step, map[string]any{"name": name, "step": step, "reward": 0.5}))
+	}
+	group, others := "document.querySelectorAll('.group a').length", "document.querySelectorAll('#against option').length" // one says that none is chosen
+	add(12, 0)
+	b.open(x.url + "/#/trajectory?run=run&id=eval-step-12-12-0-0")
+	b.until(group + " == 1 && document.querySelector('#state').innerText.startsWith('12 steps, 193 trajectories')")
+	add(12, 1)
+	b.until(group + " == 2")
+	require.Zero(t, js[int](b, others))
+	done(12)
+	b.until("document.querySelector('#state').innerText.startsWith('12 steps, 194 trajectories')")
+	for i, step := range []int{20, 30, 40} {
+		add(step, 0)
+		done(step)
+		b.until(fmt.Sprintf("%s == %d", others, 2+i))
+	}
+	b.open(x.url + "/#/trajectory?run=run&id=train-3-1-2") // it was trained long ago
+	b.until("document.querySelector('#title')?.innerText == 'train-3-1-2'")
+	task := js[string](b, "document.querySelector('nav[aria-label=group] a').innerText")
+	tried := js[int](b, others)
+	s := &trajectory.Sample{}
+	s.AppendObservation([]int32{0})
+	require.NoError(t, s.AppendResponse([]int32{1}, []float32{-1}, []int32{0}))
+	require.NoError(t, db.AddTrajectory(t.Context(), "eval-step-50", trajectory.Task{ID: task}, &trajectory.Trajectory{ID: "eval-step-50-50-0-0", TaskID: task, Step: 50, Samples: []*trajectory.Sample{s}}))
+	done(50)
+	b.until(fmt.Sprintf("%s == %d", others, max(2, tried+1)))
+	b.clean()
+}
+
 // An address that does not fit is said, and no run is shown with the data of another: one that is not there, one that cannot be read, a step and a
 // filter that there are not.
 // A run of supervised fine-tuning shows its held-out loss and the step of each conversation; one that failed has no reward.

@@ -76,6 +76,7 @@ type shownTrajectory struct {
 	Samples  []shownSample  `json:"samples"`
 	Siblings []shownEntry   `json:"siblings"` // of its group, itself included
 	Tries    []shownTry     `json:"tries"`    // of its task, this one included, in the order of steps
+	Ended    bool           `json:"ended"`    // the evaluation that it is of has ended
 }
 
 // shownTry is a group of trajectories of one task, which a step or an evaluation sampled.

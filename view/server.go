@@ -443,10 +443,11 @@ func (s *Server) trajectory(r *http.Request) (any, error) {
 			siblings = append(siblings, o.shown())
 		}
 	}
+	ended := slices.ContainsFunc(x.evals, func(v report.Evaluation) bool { return "eval-"+v.Name == e.Phase && v.Step == e.Step })
 	x.mu.Unlock()
 	out := shown(record, e, x.text())
 	sortEntries(siblings)
-	out.Siblings, out.Tries = siblings, tries(same)
+	out.Siblings, out.Tries, out.Ended = siblings, tries(same), ended
 	return out, nil
 }
 

@@ -34,7 +34,7 @@ export type Message = { role: string; parts: Part[]; thought?: string; calls?: C
 export type Try = { phase: string; step: number; group: number; tries: number; mean?: number | null; first: string };
 export type Trajectory = {
   entry: Entry; task: Record<string, unknown> | null; prompt: Message[]; parts: Record<string, number | null>; paid: number | null; error?: string;
-  failure?: string; started: string; turns: Turn[]; samples: Sample[]; siblings: Entry[]; tries: Try[];
+  failure?: string; started: string; turns: Turn[]; samples: Sample[]; siblings: Entry[]; tries: Try[]; ended: boolean;
 };
 
 export type Query = Record<string, string | string[] | number | undefined>;
