@@ -377,7 +377,7 @@ func TestGroupsThatAreNeverTrained(t *testing.T) {
 	want := [4]string{"12 false", "-1 true", "-1 true", "-1 false"}
 	require.Eventually(t, func() bool { return fates() == want }, 10*time.Second, 50*time.Millisecond, "while it is followed")
 	y := &served{}
-	y.Server, err = New(x.dir, Options{Errors: io.Discard, Decode: func(string) func([]int32) string { return x.words.Decode }})
+	y.Server, err = New(x.dir, Options{Errors: io.Discard, Decode: func(string) (func([]int32) string, bool) { return x.words.Decode, true }})
 	require.NoError(t, err)
 	defer y.Close()
 	h := httptest.NewServer(y.Server)

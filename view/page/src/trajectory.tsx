@@ -12,8 +12,9 @@ import { Tokens } from "./tokens";
 type Got = { key: string; t?: Trajectory; error: string; settled: boolean; evaluations?: number };
 
 // useTrajectory loads a trajectory. One that is followed is asked for again as the run goes on, while its group may grow: until the step is stored that
-// trained it, it is known that none will, or its evaluation has ended. Another evaluation may try the same task, so that a settled one is asked for again then. The server may hear of
-// an evaluation before it reads the last of its trajectories: only the second answer with as many evaluations settles.
+// trained it, it is known that none will, or its evaluation has ended. Another evaluation may try the same task, so that a settled one is asked for
+// again then. The server may hear of an evaluation before it reads the last of its trajectories: only the second answer with as many evaluations
+// settles.
 function useTrajectory(id: string, followed = false): [Trajectory | undefined, string] {
   const run = chosen.value[0], state = states.value[run ?? ""], key = JSON.stringify([run, id]), [all, setGot] = useState<Got>(), seen = useRef("");
   const got = all?.key === key ? all : undefined;
