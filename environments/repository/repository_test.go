@@ -365,7 +365,7 @@ func TestFilesOfATestPatch(t *testing.T) {
 				require.NoError(t, err, "%s", out)
 				return string(out)
 			}
-			base := run("git checkout -q HEAD~1; mkdir tests/data; touch tests/data/kept; " + c.before + "; git add -A; git -c user.name=x -c user.email=x@y commit -qm before; git rev-parse HEAD")
+			base := run("git checkout -q HEAD~1; mkdir -p tests/data; touch tests/data/kept; " + c.before + "; git add -A; git -c user.name=x -c user.email=x@y commit -qm before; git rev-parse HEAD")
 			patch := run(c.after + "; sed -i 's/import same/import add, same/' tests/test_calc.py; cat >>tests/test_calc.py" +
 				" <<'E'\n\n    def test_add(self):\n        self.assertEqual(add(2, " + c.number + "), 5)\nE\ngit add -A; git diff -M -C -C --binary HEAD")
 			e := player(t, sandbox.Auto, map[string]any{"instances": instanceFile(t, dir, strings.TrimSpace(base), map[string]any{"test_patch": patch})})
