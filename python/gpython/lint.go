@@ -232,7 +232,7 @@ func (l *linter) binds(module string) bool {
 		}
 		begins, before, after := l.at(statement).text, l.at(i-1).text, l.at(i+1).text
 		switch {
-		case begins == "import" || begins == "from" || before == ".":
+		case begins == "import" || begins == "from" || before == "." || after == ".": // no name that is bound has a point behind it
 		case begins == "def" && (before == "(" || before == "," || before == "*" || before == "**"),
 			before == "lambda", before == "for", before == "as",
 			before == "," && after == "in",

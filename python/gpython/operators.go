@@ -66,7 +66,7 @@ func repairOperators() {
 		if err != nil {
 			return nil, err
 		}
-		return py.Add(l, more)
+		return &py.List{Items: append(l.Items, more.Items...)}, nil // a loop of these is not quadratic
 	})
 	for _, o := range []struct {
 		set    string
