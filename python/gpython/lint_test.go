@@ -31,7 +31,7 @@ func TestLintNamesWhatIsMissingWithLineAndColumn(t *testing.T) {
 		"from dataclasses import (dataclass,\n  field)":                 {"1:6: ModuleNotFoundError: No module named 'dataclasses'; install it for CPython and use runtime: cpython: gpython has binascii, builtins, glob, math, os, string, sys, tempfile, time, typing"},
 		"import os.path":                                                {"1:8: ModuleNotFoundError: No module named 'os.path'; install it for CPython and use runtime: cpython: gpython has binascii, builtins, glob, math, os, string, sys, tempfile, time, typing"},
 		"import agentfly.tools":                                         {"1:8: import agentfly.tools: gpython cannot import a part of a package; write from agentfly.tools import …; or use runtime: cpython"},
-		"import math\ndef near(a): return abs(math.nothere(a))": {"2:30: gpython's math has no nothere; write it out; or use runtime: cpython"},
+		"import math\ndef near(a): return abs(math.nothere(a))":         {"2:30: gpython's math has no nothere; write it out; or use runtime: cpython"},
 		"import os, math as m\nx = os.path.join('a')\ny = m.comb(4, 2)": {"2:8: gpython's os has no path; write it out; or use runtime: cpython", "3:7: gpython's math has no comb; write it out; or use runtime: cpython"},
 		"x = 'é'.encode()":                                              {"1:9: gpython has no method encode; write it out; or use runtime: cpython"},
 		"class A:\n    def __eq__(self, o):\n        return True\n    def __len__(self):\n        return 0": {"2:9: gpython does not call __eq__; give the method another name, and call it; or use runtime: cpython"},
