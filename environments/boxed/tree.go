@@ -36,10 +36,9 @@ func HostFault(err error) bool {
 	return false
 }
 
-// Copy copies a file or a tree of the host into a folder under a path of that folder, with the rights to run. Links are copied as they are where
-// they stay in the tree, and refused else; special files are refused. It ends with ctx, between two files.
-func Copy(ctx context.Context, from string, to *os.Root, name string) error {
-	name = strings.TrimPrefix(path.Clean("/"+name), "/")
+// walk calls f for a file or a tree of the host, a folder before what is in it, with the path below it. It refuses what is too much to copy, and ends
+// with ctx, between two files.
+func walk(ctx context.Context, from string, f func(at, rel string, info fs.FileInfo) error) error {
 	count, bytes := 0, int64(0)
 	return filepath.WalkDir(from, func(at string, d fs.DirEntry, err error) error {
 		if err := cmp.Or(err, ctx.Err()); err != nil {
@@ -49,16 +48,25 @@ func Copy(ctx context.Context, from string, to *os.Root, name string) error {
 		if err != nil {
 			return err
 		}
-		target := path.Join(name, filepath.ToSlash(rel))
-		if target == "" {
-			target = "."
-		}
 		info, err := d.Info()
 		if err != nil {
 			return err
 		}
 		if count, bytes = count+1, bytes+info.Size(); count > mostFiles || bytes > mostBytes {
 			return fmt.Errorf("%s has more than %d files or %d bytes", from, mostFiles, int64(mostBytes))
+		}
+		return f(at, rel, info)
+	})
+}
+
+// Copy copies a file or a tree of the host into a folder under a path of that folder, with the rights to run. Links are copied as they are where
+// they stay in the tree, and refused else; special files are refused. It ends with ctx, between two files.
+func Copy(ctx context.Context, from string, to *os.Root, name string) error {
+	name = strings.TrimPrefix(path.Clean("/"+name), "/")
+	return walk(ctx, from, func(at, rel string, info fs.FileInfo) error {
+		target := path.Join(name, filepath.ToSlash(rel))
+		if target == "" {
+			target = "."
 		}
 		switch mode := info.Mode(); {
 		case mode.IsDir():
@@ -139,7 +147,6 @@ func (f *Folder) Clone(ctx context.Context, to *Folder) error {
 		mode fs.FileMode
 	}
 	var folders []made
-	count, bytes := 0, int64(0)
 	finish := func(m made) error {
 		if m.info.Mode()&fs.ModeSymlink == 0 {
 			if err := os.Chmod(m.name, m.mode&(fs.ModePerm|fs.ModeSticky)); err != nil {
@@ -152,21 +159,7 @@ func (f *Folder) Clone(ctx context.Context, to *Folder) error {
 		}
 		return unix.UtimesNanoAt(unix.AT_FDCWD, m.name, []unix.Timespec{at, at}, unix.AT_SYMLINK_NOFOLLOW)
 	}
-	if err := filepath.WalkDir(f.Dir(), func(from string, d fs.DirEntry, err error) error {
-		if err := cmp.Or(err, ctx.Err()); err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(f.Dir(), from)
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		if count, bytes = count+1, bytes+info.Size(); count > mostFiles || bytes > mostBytes {
-			return fmt.Errorf("%s has more than %d files or %d bytes", f.Dir(), mostFiles, int64(mostBytes))
-		}
+	if err := walk(ctx, f.Dir(), func(from, rel string, info fs.FileInfo) error {
 		// Every folder above name is one that this call made: no link is in the way.
 		m := made{filepath.Join(to.Dir(), rel), info, info.Mode()}
 		if was, ok := f.closed[from]; ok {
@@ -188,7 +181,7 @@ func (f *Folder) Clone(ctx context.Context, to *Folder) error {
 				return err
 			}
 		case mode.IsRegular():
-			if err := cloneFile(from, m.name); err != nil {
+			if err := copyFile(from, to.Root(), filepath.ToSlash(rel), 0o600); err != nil {
 				return err
 			}
 		case mode&fs.ModeNamedPipe != 0:
@@ -212,31 +205,35 @@ func (f *Folder) Clone(ctx context.Context, to *Folder) error {
 	return nil
 }
 
-func cloneFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
+// inTheWay is what stands in a folder, and is no folder, in place of one above a name: a file or a link that an agent may have put there; "": nothing
+// does.
+func inTheWay(root *os.Root, name string) string {
+	for i := range name {
+		if name[i] != '/' || i == 0 {
+			continue
+		}
+		if info, err := root.Lstat(name[:i]); err == nil && !info.IsDir() {
+			return name[:i]
+		}
 	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
+	return ""
+}
+
+// Remove removes what has a name in a folder that an agent left. Where something stands in the way, nothing has that name: what a link leads to is a
+// file of its own.
+func Remove(from *os.Root, name string) error {
+	if inTheWay(from, name) != "" {
+		return nil
 	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
+	return from.RemoveAll(name)
 }
 
 // Write writes a file with the folders above it. What stands in its place, which an agent may have put there, is removed first, be it a link, a pipe
 // or a folder.
 func Write(to *os.Root, name string, data []byte, mode fs.FileMode) error {
-	for i := range name {
-		if name[i] != '/' || i == 0 {
-			continue
-		}
-		if info, err := to.Lstat(name[:i]); err == nil && !info.IsDir() {
-			if err := to.Remove(name[:i]); err != nil {
-				return err
-			}
+	if other := inTheWay(to, name); other != "" {
+		if err := to.Remove(other); err != nil {
+			return err
 		}
 	}
 	if err := to.RemoveAll(name); err != nil {

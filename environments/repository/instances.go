@@ -404,7 +404,7 @@ func (i *instance) hidden(clean, f *boxed.Folder) (files []string, err error) {
 func place(clean, f *boxed.Folder, name string) error {
 	data, err := boxed.Read(clean.Root(), name, longLine)
 	if errors.Is(err, fs.ErrNotExist) {
-		return remove(f.Root(), name)
+		return boxed.Remove(f.Root(), name)
 	}
 	if err != nil {
 		return err
@@ -414,20 +414,6 @@ func place(clean, f *boxed.Folder, name string) error {
 		return err
 	}
 	return boxed.Write(f.Root(), name, data, 0o644|info.Mode().Perm()&0o111)
-}
-
-// remove removes what has a name in a folder that an agent left. Where a file or a link stands in place of a folder above it, nothing has that name: what
-// a link leads to is a file of its own.
-func remove(from *os.Root, name string) error {
-	for i := range name {
-		if name[i] != '/' {
-			continue
-		}
-		if info, err := from.Lstat(name[:i]); err == nil && !info.IsDir() {
-			return nil
-		}
-	}
-	return from.RemoveAll(name)
 }
 
 // clean is the repository at its base with its tests; with mended, with the patch that mends it too.
