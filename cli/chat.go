@@ -17,6 +17,7 @@ import (
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -44,7 +45,7 @@ func (c chatCommand) open(x *cli.Context) (j *job.Job, model string, err error) 
 		return nil, "", err
 	}
 	ext := filepath.Ext(path)
-	if info, missing := os.Stat(path); isRun(path) || ext == ".yaml" || ext == ".yml" || missing == nil && !info.IsDir() && ext != ".gguf" {
+	if info, missing := os.Stat(path); overview.Is(path) || ext == ".yaml" || ext == ".yml" || missing == nil && !info.IsDir() && ext != ".gguf" {
 		for _, flag := range []string{"system", "temperature", "max-new-tokens"} {
 			if x.IsSet(flag) {
 				return nil, "", usagef("--%s is of a chat with a model; a job has its own: --set agent.system, rollout.temperature or rollout.max_new_tokens", flag)

@@ -77,16 +77,6 @@ func (p *page) block(text, colour string, most int) {
 	show(lines)
 }
 
-// isRun tells whether a path is a run folder.
-func isRun(path string) bool {
-	for _, name := range []string{"job.yaml", "store.db"} {
-		if _, err := os.Stat(filepath.Join(path, name)); err != nil {
-			return false
-		}
-	}
-	return true
-}
-
 // samePlace tells whether two paths lead to the same file or folder, which need not be there.
 func samePlace(a, b string) bool {
 	if filepath.Clean(a) == filepath.Clean(b) {

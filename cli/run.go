@@ -17,6 +17,7 @@ import (
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/trajectory"
@@ -61,7 +62,7 @@ func (c runCommands) train(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if x.NArg() == 1 && isRun(x.Args().First()) {
+	if x.NArg() == 1 && overview.Is(x.Args().First()) {
 		run, file := x.Args().First(), "JOB"
 		if j, err := orchestrator.OfRun(run, c.registries.Agents); err == nil {
 			file = j.Path()

@@ -15,6 +15,7 @@ import (
 	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -45,7 +46,7 @@ func (e *env) jobAndModel(x *cli.Context, what string) (j *job.Job, model string
 			return nil, "", usagef("--model: %s", job.Words(err))
 		}
 	}
-	if !isRun(path) {
+	if !overview.Is(path) {
 		j, err = e.load(x)
 		return j, x.String("model"), err
 	}

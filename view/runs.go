@@ -36,11 +36,8 @@ type runs struct {
 	change chan struct{} // is closed at the next change
 }
 
-// deepest is how far below the folder runs are looked for, as far as agentfly runs does; mostRuns is how many.
-const (
-	deepest  = 4
-	mostRuns = 1000
-)
+// mostRuns is how many runs of a folder are served.
+const mostRuns = 1000
 
 func openRuns(ctx context.Context, dir string, decode Decode) (*runs, error) {
 	dir, err := filepath.Abs(dir)
@@ -72,7 +69,7 @@ func (r *runs) find() []string {
 		if err != nil || len(out) >= mostRuns {
 			return fs.SkipAll
 		}
-		if name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "checkpoints" || strings.Count(name, string(filepath.Separator)) >= deepest) {
+		if name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "checkpoints" || strings.Count(name, string(filepath.Separator)) >= runfolder.Deepest) {
 			return fs.SkipDir
 		}
 		if info, err := os.Stat(filepath.Join(path, store.File)); err == nil && info.Mode().IsRegular() {

@@ -15,19 +15,19 @@ import (
 )
 
 // Is tells whether a folder is that of a run.
-func Is(dir string) bool {
+func Is(dir string) bool { return len(lacking(dir)) == 0 }
+
+// lacking are the files of a run folder that a folder does not have.
+func lacking(dir string) (out []string) {
 	for _, name := range []string{runfolder.JobFile, store.File} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			return false
+			out = append(out, name)
 		}
 	}
-	return true
+	return out
 }
 
-const (
-	deepest     = 4      // folders below the one that is searched
-	mostFolders = 20_000 // that are looked into
-)
+const mostFolders = 20_000 // that are looked into
 
 // Find returns the run folders in a folder, which may be one itself, in the order of their paths. It does not follow links, but for the folder that
 // it is given.
@@ -57,7 +57,7 @@ func Find(root string) (out []string, err error) {
 			out = append(out, filepath.Join(root, below)) // by the name that the folder was given
 			return fs.SkipDir
 		}
-		if below != "." && strings.Count(below, string(filepath.Separator))+1 >= deepest {
+		if below != "." && strings.Count(below, string(filepath.Separator))+1 >= runfolder.Deepest {
 			return fs.SkipDir
 		}
 		return nil
@@ -67,12 +67,7 @@ func Find(root string) (out []string, err error) {
 
 // Check is an error where a path is no run folder. It names the run that may have been meant.
 func Check(path string) error {
-	var lacks []string
-	for _, name := range []string{runfolder.JobFile, store.File} {
-		if _, err := os.Stat(filepath.Join(path, name)); err != nil {
-			lacks = append(lacks, name)
-		}
-	}
+	lacks := lacking(path)
 	switch {
 	case len(lacks) == 0:
 		return nil

@@ -19,6 +19,9 @@ import (
 // JobFile is the name of the newest job of the run in its folder.
 const JobFile = "job.yaml"
 
+// Deepest is how many folders below the one that is searched a run folder is looked for.
+const Deepest = 4
+
 // writeJob puts the job into the run folder. Where the run goes on with another job than before, each setting that changed
 // is noted, and the job of before stays beside it as job.1.yaml, job.2.yaml, … in the order in which they ended.
 func (f *Folder) writeJob(j *job.Job, note func(string)) error {
