@@ -125,7 +125,7 @@ func (p *pipeline) Restore(slots []*Slot) (dropped []*Slot) {
 		p.refills = len(p.flat)
 	}
 	for k := range p.limits.Strata {
-		dropped = append(dropped, p.overdue(p.of(k, isAny), p.version)...)
+		dropped = append(dropped, p.overdue(of(k, p.open), p.version)...)
 	}
 	p.giveUp(dropped)
 	if p.limits.rounds() {
@@ -138,7 +138,7 @@ func (p *pipeline) Restore(slots []*Slot) (dropped []*Slot) {
 // those that were admitted since: first flat ones, which then take no place, and then others, whose slack is that of the
 // tokens that they have.
 func (p *pipeline) leaveEnded(stratum int) {
-	open := p.of(stratum, isAny)
+	open := of(stratum, p.open)
 	for _, useful := range []bool{false, true} {
 		for i := 0; i < len(open); i++ {
 			s := open[i]
@@ -172,16 +172,8 @@ func (p *pipeline) replace(slots, dropped []*Slot) {
 	}
 	lost, each := make([]int, p.limits.Strata), p.limits.Each()
 	for k := range lost {
-		count := func(all []*Slot) (n int) {
-			for _, s := range all {
-				if s.stratum == k {
-					n++
-				}
-			}
-			return n
-		}
-		missing := max(0, each-count(slots))
-		lost[k] = max(0, min(count(dropped)+missing, each-count(p.open)))
+		missing := max(0, each-len(of(k, slots)))
+		lost[k] = max(0, min(len(of(k, dropped))+missing, each-len(of(k, p.open))))
 	}
 	if slices.Max(lost) > 0 {
 		p.lost = lost
@@ -206,17 +198,21 @@ func (p *pipeline) restoreRounds(slots []*Slot) {
 	}
 }
 
-// of lists the open groups of a stratum that pass.
-func (p *pipeline) of(stratum int, pass func(*Slot) bool) (out []*Slot) {
-	for _, s := range p.open {
-		if s.stratum == stratum && pass(s) {
+// of lists those of a stratum.
+func of(stratum int, all []*Slot) (out []*Slot) {
+	for _, s := range all {
+		if s.stratum == stratum {
 			out = append(out, s)
 		}
 	}
 	return out
 }
 
-func isAny(*Slot) bool        { return true }
+// of lists the open groups of a stratum that pass.
+func (p *pipeline) of(stratum int, pass func(*Slot) bool) []*Slot {
+	return slices.DeleteFunc(of(stratum, p.open), func(s *Slot) bool { return !pass(s) })
+}
+
 func isComplete(s *Slot) bool { return s.complete }
 func isRunning(s *Slot) bool  { return !s.complete }
 
@@ -289,14 +285,8 @@ func (p *pipeline) enough() bool {
 // roomOf is the room of a stratum without rounds. Flat groups are replaced at once, until there were as many as
 // max_refills rounds would have replaced; beyond that each keeps its place until the next batch.
 func (p *pipeline) roomOf(stratum int) int {
-	flat := 0
-	for _, s := range p.flat {
-		if s.stratum == stratum {
-			flat++
-		}
-	}
-	open := len(p.of(stratum, isAny))
-	return max(0, p.places()-open-max(0, flat-p.limits.Refills*p.limits.Each()))
+	flat := len(of(stratum, p.flat))
+	return max(0, p.places()-len(of(stratum, p.open))-max(0, flat-p.limits.Refills*p.limits.Each()))
 }
 
 // places is how many groups of a stratum may be open.
