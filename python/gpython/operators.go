@@ -46,27 +46,33 @@ func repairOperators() {
 		})
 	}
 	ofSets("difference", vm.BINARY_SUBTRACT, vm.INPLACE_SUBTRACT)
-	ofLists := func(place vm.OpCode, items func(l *py.List, b py.Object) (py.Object, error)) {
+	ofLists := func(place vm.OpCode, items func(l *py.List, b py.Object) ([]py.Object, error)) {
 		replace([]vm.OpCode{place}, func(a, b py.Object, _ int32) (py.Object, error) {
 			l, ok := a.(*py.List)
 			if !ok {
 				return nil, nil
 			}
-			out, err := items(l, b)
+			all, err := items(l, b)
 			if err != nil {
 				return nil, err
 			}
-			l.Items = out.(*py.List).Items
+			l.Items = all
 			return l, nil
 		})
 	}
-	ofLists(vm.INPLACE_MULTIPLY, func(l *py.List, b py.Object) (py.Object, error) { return py.Mul(l, asNumber(b)) })
-	ofLists(vm.INPLACE_ADD, func(l *py.List, b py.Object) (py.Object, error) {
-		more, err := py.SequenceList(b)
+	ofLists(vm.INPLACE_MULTIPLY, func(l *py.List, b py.Object) ([]py.Object, error) {
+		out, err := py.Mul(l, asNumber(b))
 		if err != nil {
 			return nil, err
 		}
-		return &py.List{Items: append(l.Items, more.Items...)}, nil // a loop of these is not quadratic
+		return out.(*py.List).Items, nil
+	})
+	ofLists(vm.INPLACE_ADD, func(l *py.List, b py.Object) ([]py.Object, error) {
+		more, err := py.SequenceList(b) // a copy, also of l itself
+		if err != nil {
+			return nil, err
+		}
+		return append(l.Items, more.Items...), nil // a loop of these is not quadratic
 	})
 	for _, o := range []struct {
 		set    string
