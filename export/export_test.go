@@ -199,15 +199,21 @@ func TestAFailedTrajectoryHasNoReward(t *testing.T) {
 	require.Nil(t, row.Reward)
 	require.Empty(t, row.RewardParts)
 
+	metadata := trackioMetadata(t, r)
+	require.NotContains(t, metadata, `"reward"`)
+	require.Contains(t, metadata, "the judge is gone")
+}
+
+// trackioMetadata is that of the one trace that Trackio has of a run.
+func trackioMetadata(t *testing.T, r Run) (metadata string) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "calc.db")
 	require.NoError(t, buildTrackio(t.Context(), path, r))
 	db, err := sql.Open("sqlite", path)
 	require.NoError(t, err)
 	defer db.Close()
-	var metadata string
 	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT metadata FROM traces").Scan(&metadata))
-	require.NotContains(t, metadata, `"reward"`)
-	require.Contains(t, metadata, "the judge is gone")
+	return metadata
 }
 
 // A recorded conversation has no reward in any format: nobody scored it. It did not fail either.
@@ -235,13 +241,7 @@ func TestARecordedConversationHasNoReward(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, row.Reward)
 
-	path := filepath.Join(t.TempDir(), "calc.db")
-	require.NoError(t, buildTrackio(t.Context(), path, r))
-	db, err := sql.Open("sqlite", path)
-	require.NoError(t, err)
-	defer db.Close()
-	var metadata string
-	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT metadata FROM traces").Scan(&metadata))
+	metadata := trackioMetadata(t, r)
 	require.NotContains(t, metadata, `"reward"`)
 	require.NotContains(t, metadata, `"error"`)
 }

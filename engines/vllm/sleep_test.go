@@ -139,54 +139,52 @@ func TestSleepFails(t *testing.T) {
 	require.ErrorContains(t, e.Sleep(t.Context()), "start vLLM with VLLM_SERVER_DEV_MODE=1 and --enable-sleep-mode")
 }
 
+// updateMissed begins an update while the only server of a sleeping engine is missed; it waits for the server. ended waits for the update's error.
+func updateMissed(t *testing.T, e *Engine, f *fake) (ended func() error) {
+	t.Helper()
+	f.set(func() {
+		f.control = func(w http.ResponseWriter, _ *http.Request) bool {
+			hangUp(w)
+			return true
+		}
+	})
+	within(t, "it is missed", func() bool { return e.states() == "down" })
+	var all sync.WaitGroup
+	var err error
+	all.Go(func() { err = e.Update(t.Context(), fakeWeights(t, 3, 2)) })
+	time.Sleep(20 * time.Millisecond)
+	return func() error {
+		all.Wait()
+		return err
+	}
+}
+
 // A server that ended while it slept and was started again is awake: the update loads it like any other.
 func TestServerIsRestartedAsleep(t *testing.T) {
 	f := newFake(t)
 	e := connect(t, nil, f)
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
 	require.NoError(t, e.Sleep(t.Context()))
-	f.set(func() {
-		f.control = func(w http.ResponseWriter, _ *http.Request) bool {
-			hangUp(w)
-			return true
-		}
-	})
-	within(t, "it is missed", func() bool { return e.states() == "down" })
-	var all sync.WaitGroup
-	var err error
-	all.Go(func() { err = e.Update(t.Context(), fakeWeights(t, 3, 2)) }) // waits for it
-	time.Sleep(20 * time.Millisecond)
+	updated := updateMissed(t, e, f)
 	f.restart()
 	f.set(func() { f.control = nil })
-	all.Wait()
-	require.NoError(t, err)
+	require.NoError(t, updated())
 	c, err := e.Generate(t.Context(), request(6, 1, 2, 3))
 	require.NoError(t, err)
 	require.Equal(t, wantTokens(3, request(6, 1, 2, 3)), c.TokenIDs)
 }
 
-// A server that missed looks and sleeps on, with the name of the weights that it had (level 1), is asked nothing that would wake the weights and the cache that it had: its memory is the trainer's, and what it
-// sampled would be of the old weights.
+// A server that missed looks and sleeps on, with the name of the weights that it had (level 1), is asked nothing that would wake the weights and the
+// cache that it had: its memory is the trainer's, and what it sampled would be of the old weights.
 func TestServerComesBackAsleep(t *testing.T) {
 	f := newFake(t)
 	e := connect(t, func(o *Options) { o.Sleep = 1 }, f)
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
 	require.NoError(t, e.Sleep(t.Context()))
-	f.set(func() {
-		f.control = func(w http.ResponseWriter, _ *http.Request) bool {
-			hangUp(w)
-			return true
-		}
-	})
-	within(t, "it is missed", func() bool { return e.states() == "down" })
-	var all sync.WaitGroup
-	var err error
-	all.Go(func() { err = e.Update(t.Context(), fakeWeights(t, 3, 2)) }) // waits for it
-	time.Sleep(20 * time.Millisecond)
+	updated := updateMissed(t, e, f)
 	var calls []string
 	f.record(&calls)
-	all.Wait()
-	require.NoError(t, err)
+	require.NoError(t, updated())
 	f.set(func() {
 		require.Equal(t, []string{"/wake_up?tags=weights", "/wake_up?tags=kv_cache"}, slices.DeleteFunc(calls, func(c string) bool { return !strings.HasPrefix(c, "/wake_up") }))
 		require.Equal(t, 3.0, f.weights)
