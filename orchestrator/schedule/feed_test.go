@@ -175,6 +175,30 @@ func TestAGroupOfWhichTooMuchFailedIsTriedAgain(t *testing.T) {
 	}
 }
 
+// A run that ended because too much failed goes on with fewer groups too: what its only round has is no earlier round, so that all of it is tried again.
+func TestARoundThatFailedGoesOnWithFewerGroups(t *testing.T) {
+	for _, groups := range []int{6, 4, 2} {
+		f := NewFeed(&scriptedWork{size: 2, version: 3, tooMany: errors.New("too many failed")}, Options{
+			Limits: Limits{Groups: groups, Strata: 1, Capacity: groups, Updates: 1, Refills: 10}, Step: 7, Size: 2, Version: 3, Dealt: []int{0},
+		})
+		from := Recovered{Log: &store.Recovery{Taken: map[int]int{7: 6}, Dealt: []int{6}}, Ended: map[string]*trajectory.Trajectory{}}
+		for g := range 6 {
+			o := store.Outstanding{
+				Admission: store.Admission{Phase: store.Train, Step: 7, Group: g, Size: 2, Version: 3, Position: g}, Latest: true, Partial: make([]*trajectory.Trajectory, 2),
+			}
+			for i := range 2 {
+				failed := &trajectory.Trajectory{ID: store.ID(store.Train, 7, g, i), Index: i, Group: g}
+				failed.Fail(trajectory.OriginEngine, "gone")
+				o.Finished = append(o.Finished, failed)
+			}
+			from.Log.Outstanding = append(from.Log.Outstanding, o)
+		}
+		require.NoError(t, f.Restore(from))
+		require.Len(t, f.waiting, groups)
+		require.NoError(t, f.failed())
+	}
+}
+
 // What is in the update is told until the update is done, that of the last step too, behind which nothing begins.
 func TestGroupsInTheUpdate(t *testing.T) {
 	for _, more := range []bool{true, false} {

@@ -94,10 +94,15 @@ func (f *Feed) reopen(g *Group, o *store.Outstanding, from Recovered) {
 	}
 	ended.complete, ended.useful = true, f.work.Usable(group)
 	g.group = group
-	switch {
-	case !again:
+	if !again {
 		*g.Slot = ended
-	case f.plan.limits.rounds() || f.work.TooManyFailed(g.Step, []trajectory.Group{group}) == nil: // else a run that ended because too much failed would end again
+		return
+	}
+	over := !o.Latest // of rounds: the next one began when this one had ended, so that few enough had failed
+	if !f.plan.limits.rounds() {
+		over = f.work.TooManyFailed(g.Step, []trajectory.Group{group}) == nil
+	}
+	if over { // else a run that ended because too much failed would end again
 		g.ended = &ended
 	}
 }

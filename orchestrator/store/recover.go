@@ -26,6 +26,7 @@ type Recovery struct {
 type Outstanding struct {
 	Admission
 	Left     bool                     // a batch was taken since its admission
+	Latest   bool                     // no turn of another group was sampled between its admission and the newest one
 	Finished []*trajectory.Trajectory // [Size]; nil where one has no end yet
 	Partial  []*trajectory.Trajectory // [Size]; turns and samples of those, nil where there are none
 	forks    []*trajectory.Trajectory // with an end, not placed yet
@@ -98,12 +99,15 @@ func (r *recoverer) read(ctx context.Context) error {
 			return fmt.Errorf("the batch of step %d is missing", r.step+i+1)
 		}
 	}
-	from := int64(0)
+	from, latest := int64(0), int64(0)
+	for _, o := range r.order {
+		latest = max(latest, o.turn)
+	}
 	for _, o := range r.order {
 		if o.settled {
 			continue
 		}
-		if err := r.outstanding(ctx, o); err != nil {
+		if err := r.outstanding(ctx, o, o.turn == latest); err != nil {
 			return err
 		}
 		if from == 0 {
@@ -163,13 +167,13 @@ func (r *recoverer) settle(refs ...GroupRef) {
 }
 
 // outstanding reads the task and the finished trajectories of a group.
-func (r *recoverer) outstanding(ctx context.Context, o *opened) error {
+func (r *recoverer) outstanding(ctx context.Context, o *opened, latest bool) error {
 	task, err := r.all.task(ctx, o.Phase, o.Task.ID)
 	if err != nil {
 		return err
 	}
 	o.Task = task
-	g := Outstanding{Admission: o.Admission, Left: o.left, Finished: make([]*trajectory.Trajectory, o.Size), Partial: make([]*trajectory.Trajectory, o.Size)}
+	g := Outstanding{Admission: o.Admission, Left: o.left, Latest: latest, Finished: make([]*trajectory.Trajectory, o.Size), Partial: make([]*trajectory.Trajectory, o.Size)}
 	ended, err := r.all.ofGroup(ctx, o.Phase, o.ref(), o.Size)
 	if err != nil {
 		return err

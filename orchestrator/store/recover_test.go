@@ -103,6 +103,9 @@ func TestRecoverGivesBackWhatWasLogged(t *testing.T) {
 	require.Equal(t, []*trajectory.Trajectory{trajectories[2], trajectories[3]}, r.Outstanding[1].Partial)
 	require.Equal(t, greedy, r.Outstanding[2].Admission)
 	require.Equal(t, anew, r.Outstanding[3].Admission)
+	for i, o := range r.Outstanding {
+		require.Equal(t, i == 3, o.Latest, "the others were sampled before it was admitted")
+	}
 	evaluations, err := s.Reader.Evaluations()
 	require.NoError(t, err)
 	require.Equal(t, `{"tasks":3}`, string(evaluations[0]))
