@@ -182,6 +182,9 @@ func (l *lexer) word(run string) bool {
 	known, ok := names[lower]
 	switch {
 	case ok && (len(run) > 1 || l.inText):
+		if multiples[known.text] != 0 && len(l.out) == 1 && strings.EqualFold(l.out[0].text, "a") { // a dozen: no variable
+			l.out = l.out[:0]
+		}
 		l.out = append(l.out, token{kind: known.kind, text: known.text, space: l.space})
 		l.space = false
 		if known.text == "" { // says nothing

@@ -436,6 +436,15 @@ func TestLongTuples(t *testing.T) {
 	require.True(t, Equal(tuple(`\sin(x+1)`, 40, "x"), tuple(`\sin(1+x)`, 40, "x"), Options{}))
 }
 
+// The article before dozen, hundred and the like is no variable, which would mind its case.
+func TestArticles(t *testing.T) {
+	for _, p := range [][2]string{{"A dozen eggs", "a dozen eggs"}, {"a hundred dollars", "A hundred dollars"}, {"100", "a hundred"}, {"A thousand", "a thousand"}} {
+		require.True(t, Equal(p[0], p[1], Options{}), p)
+	}
+	require.False(t, Equal("12", "a hundred", Options{}))
+	require.False(t, Equal("A", "a", Options{}))
+}
+
 // bombs would take for ever, or all memory, if they were computed.
 var bombs = []string{
 	"9^9^9^9", "9^{9^{9^{9}}}", "10^{10^{10}}", "2^{2^{2^{2^{2^{2}}}}}", "((((10^99)^99)^99)^99)^99", "1e999999999", "(10^{400})!", "9999999!",
