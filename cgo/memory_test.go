@@ -105,6 +105,7 @@ func TestSizesOfMicroBatchesDoNotAddUp(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	m := tinyModel(t, c, 5)
+	trimHeap() // what tests before this one freed would be used without being seen, by the first the most
 	start := residentMiB(t)
 	micro := func(tokens int) int {
 		b := plain(randomIDs(rng, tokens, c.VocabSize), 1)
@@ -123,7 +124,7 @@ func TestSizesOfMicroBatchesDoNotAddUp(t *testing.T) {
 		most = max(most, micro(tokens))
 	}
 	t.Logf("1,500 tokens need %d MiB, with the other sizes before them %d", largest, most)
-	require.Less(t, most, largest*5/4)
+	require.Less(t, 2*most, 3*largest) // 1.1 to 1.3 times it; 1.7 to 1.9 with blocks of the heap, 2.9 where none is ever given back
 }
 
 // On a device values of bfloat16 have no panels: 34 numbers are not 48.

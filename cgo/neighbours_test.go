@@ -186,7 +186,7 @@ func playNeighbours(g *Group, together Neighbours) error {
 		if err != nil {
 			return err
 		}
-		random, forests := rand.New(rand.NewPCG(5, 6)), 15
+		random, forests := rand.New(rand.NewPCG(5, 6)), 6
 		var worst [2]float64
 		var noise [2]float64 // squared distances from float32's gradients: of one process, of the ranks
 		for n := range forests {
