@@ -190,7 +190,7 @@ func TestBuildMakesAProgramOutsideTheModule(t *testing.T) {
 		require.Contains(t, string(listed), "reverse          Reverses a text.")
 		return string(said)
 	}
-	require.Contains(t, build("--no-torch", "--", "-trimpath"), "libtorch none")
+	require.Contains(t, build("--no-torch", "--", "-ldflags=-s"), "libtorch none")
 	if cgo.Available() {
 		require.Contains(t, build(), "libtorch 2.")
 	}
