@@ -1,6 +1,7 @@
 package gpython
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -260,7 +261,7 @@ func nextOf(f *py.Function) *py.Method {
 
 // isStop tells the end of an iterator from another error.
 func isStop(err error) bool {
-	if err == py.StopIteration {
+	if errors.Is(err, py.StopIteration) {
 		return true
 	}
 	e, _ := exception(err)

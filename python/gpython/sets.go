@@ -283,8 +283,9 @@ func addToSet() {
 	add("remove", 1, 1, func(s *py.Set, args []py.Object) (py.Object, error) {
 		was, err := remove(s, args[0])
 		if err == nil && !was {
-			err = py.ExceptionNewf(py.KeyError, "%s", "")
-			err.(*py.Exception).Args = py.Tuple{args[0]}
+			missing := py.ExceptionNewf(py.KeyError, "%s", "")
+			missing.Args = py.Tuple{args[0]}
+			err = missing
 		}
 		return py.None, err
 	})
