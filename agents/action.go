@@ -67,6 +67,7 @@ func (f *action) next(text string, from int, last bool) segment {
 		end, _ = first(text, start, actionClose)
 	}
 	var body string
+	unmarked := false
 	switch {
 	case end < 0 && !last:
 		return open(from)
@@ -76,12 +77,7 @@ func (f *action) next(text string, from int, last bool) segment {
 		body = text[start+len(actionOpen) : end]
 		end += len(actionClose)
 	default:
-		if _, behind, opened := strings.Cut(text[from:], thinkOpen); opened { // the first line stands behind a thought
-			if _, behind, ended := strings.Cut(behind, thinkClose); ended {
-				from = len(text) - len(behind)
-			}
-		}
-		start = skip(text, from)
+		start, unmarked = skip(text, from), true
 		body, _, _ = strings.Cut(text[start:], "\n")
 		end = start + len(body)
 	}
@@ -89,11 +85,11 @@ func (f *action) next(text string, from int, last bool) segment {
 		if end == start {
 			return open(len(text))
 		}
-		return segment{start: start, end: end, errors: []string{"the action is empty; write <action>...</action>"}, stop: true}
+		return segment{start: start, end: end, errors: []string{"the action is empty; write <action>...</action>"}, stop: true, unmarked: unmarked}
 	}
 	call, err := f.tool.call(body)
 	if err != nil {
-		return segment{start: start, end: end, errors: []string{"the action cannot be read; write <action>...</action>"}, stop: true}
+		return segment{start: start, end: end, errors: []string{"the action cannot be read; write <action>...</action>"}, stop: true, unmarked: unmarked}
 	}
-	return segment{start: start, end: end, calls: []trajectory.ToolCall{call}, stop: true}
+	return segment{start: start, end: end, calls: []trajectory.ToolCall{call}, stop: true, unmarked: unmarked}
 }

@@ -43,6 +43,7 @@ type segment struct {
 	calls      []trajectory.ToolCall
 	errors     []string // why there are none
 	stop       bool     // no call behind it is read
+	unmarked   bool     // no tag says that it is a call: where the completion opens a thought behind it, it is the words before that
 }
 
 // grammar is a Format that finds calls in a completion that may still go on. text is all that has arrived; last says that it is whole,
@@ -98,7 +99,11 @@ func (s *Splitter) scan(last bool) []Piece {
 			break
 		}
 		g := s.grammar.next(text[s.begin:], s.from-s.begin, last)
-		end, waits := s.thinks(text, s.begin+g.start, last)
+		start := s.begin + g.start
+		if g.unmarked {
+			start = len(text)
+		}
+		end, waits := s.thinks(text, start, last)
 		if end > 0 {
 			say(end)
 			s.begin = s.from

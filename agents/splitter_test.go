@@ -57,7 +57,7 @@ var completions = []string{
 	"Sure. <think>try <calculator>1</calculator>, <search>x</search> or <action>x</action></think><answer>2</answer>", "Sure. <think>try it</think>5", "Sure.\n<think>Action: x\nAction Input: 1\n</think>\nAction: calculator\nAction Input: 1",
 	"Sure. <think>\n<tool_call>\n{\"name\": \"a\"}\n</tool_call> or <function=roll></function>\n</think>\n<tool_call>\n{\"name\": \"b\"}\n</tool_call><function=roll></function>", `Hm <think>{"name": "a", "parameters": {}}</think>{"name": "b", "parameters": {}}`,
 	`Hm <think>[TOOL_CALLS]a[ARGS]{}</think>[TOOL_CALLS]b[ARGS]{}`, "Hm <think>\n```python\nx\n```\n</think>\n```python\ny\n```", "Sure. <think>open <calculator>1</calculator> <search>a</search> <action>b</action>", "a</think> b <think>c <calculator>1</calculator></think><calculator>2</calculator>",
-	"<calculator><think>1</think></calculator>", `<tool_call>{"name": "a", "arguments": {"x": "<think>1</think>"}}</tool_call>5`, `<tool_call>a <think></tool_call></think>5`, "<answer>a <think>b</think> c</answer>", "<think>a</think>b <think><calculator>1</calculator></think>",
+	"<calculator><think>1</think></calculator>", `<tool_call>{"name": "a", "arguments": {"x": "<think>1</think>"}}</tool_call>5`, `<tool_call>a <think></tool_call></think>5`, "<answer>a <think>b</think> c</answer>", "<think>a</think>\nb\n<think>c</think>\nd", "Sure.\n<think>a</think>\nb\n<think>c</think>\nd", "<think>a</think>b <think><calculator>1</calculator></think>",
 }
 
 func joined(pieces []Piece) (content string, calls []trajectory.ToolCall) {
@@ -239,6 +239,7 @@ func TestThoughtBehindWords(t *testing.T) {
 		"behind a call":    {"tags", "<calculator>1</calculator> <think>a</think><answer>2</answer>", called("calculator", `{"expression":"1"}`)},
 		"within an answer": {"tags", "<answer>It is <think>a</think>.</answer>", answer("It is <think>a</think>.")},
 		"a second thought": {"hermes", "<think>a</think>It is <think>b</think>.", answer("It is <think>b</think>.")},
+		"behind a line":    {"action", "<think>a</think>\nleft\n<think>b</think>\nright", called("calculator", `{"expression":"left"}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.want, parse(t, formats[c.format], c.text))

@@ -13,7 +13,7 @@ import (
 
 // rules numbers what a program makes of the same job and the same completions. It is raised, and changedRules gets a line, when
 // another program would make other tokens, ends or updates of what a run recorded.
-const rules = 10
+const rules = 11
 
 // changedRules says what each number changed.
 var changedRules = map[int]string{
@@ -34,7 +34,8 @@ var changedRules = map[int]string{
 		"repeat it and sft learns it; sft learns a message behind the end of the thought that the generation prompt opened",
 	9: "gigpo names the state before a turn by the text that came back, also where the turn begins a sample because the history was rewritten; " +
 		"groups whose rewards differ by rounding alone are equal",
-	10: "maxrl takes a mean of rewards that is 0 but for rounding for 0: the advantages are 0",
+	10: "maxrl takes a mean of rewards that is 0 but for rounding for 0: the advantages are 0; a thought may open behind a few words",
+	11: "in format action a line is the action also where a second thought follows it",
 }
 
 // RulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.
