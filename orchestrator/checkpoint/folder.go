@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/agentfly/agentfly/modelfile"
+	"github.com/agentfly/agentfly/orchestrator/store"
 )
 
 // Names in a checkpoint's folder.
@@ -78,7 +79,7 @@ func (f Folder) PointToBest(step int) error {
 // explain says what to do about a full disk, without the path in a temporary folder that is gone.
 func (f Folder) explain(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
-		return fmt.Errorf("%s: %w; free some space on its disk, then continue the run with --resume", f.Dir, syscall.ENOSPC)
+		return fmt.Errorf("%s: %w%s", f.Dir, syscall.ENOSPC, store.FreeSpace)
 	}
 	return err
 }

@@ -258,7 +258,7 @@ func cannotBeWritten(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.ENOSPC):
-		return fmt.Errorf("orchestrator: %s: %w; free some space on its disk, then continue the run with --resume", metricsFile, err)
+		return fmt.Errorf("orchestrator: %s: %w%s", metricsFile, err, store.FreeSpace)
 	}
 	return fmt.Errorf("orchestrator: %s: %w", metricsFile, err)
 }

@@ -122,10 +122,14 @@ func ignoreDone(err error) error {
 	return err
 }
 
-// How a run goes on whose store can be written again, and what else needs a store.
+// How a run goes on whose store can be written again, and what else needs a store; and what a full disk needs before.
 const (
-	resume = "continue the run with --resume"
-	again  = "try again"
+	resume    = "continue the run with --resume"
+	again     = "try again"
+	freeSpace = "; free some space on its disk, then "
+
+	// FreeSpace stands behind an error of a disk without room for a file of the run.
+	FreeSpace = freeSpace + resume
 )
 
 // DiskFull tells whether an error is that of a disk without room. The index of SQLite's log, which readers make too, has a code of its own.
@@ -157,7 +161,7 @@ func remedy(err error, then string) string {
 	var e *sqlite.Error
 	switch {
 	case DiskFull(err):
-		return "; free some space on its disk, then " + then
+		return freeSpace + then
 	case errors.As(err, &e) && e.Code()&0xff == sqlite3.SQLITE_READONLY:
 		return "; make the file and its folder writable, then " + then
 	case damaged(err):
