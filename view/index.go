@@ -537,15 +537,12 @@ func trainedChanges(found []*entry, split int) taskChanges {
 }
 
 // heldOutChanges compares the first evaluation of the job's held-out tasks with the last one, of those that ended, without those that switch the tools
-// off. One that goes on or was cut off leaves trajectories too.
-func heldOutChanges(found []*entry, evals []report.Evaluation) taskChanges {
-	whole, played := map[evaluated]bool{}, map[evaluated]bool{}
-	for _, e := range evals {
-		whole[evaluated{"eval-" + e.Name, e.Step}] = e.Name != "tool_off"
-	}
+// off.
+func heldOutChanges(found []*entry, evals report.Evaluations) taskChanges {
+	played := map[evaluated]bool{}
 	for _, e := range found {
-		if at := (evaluated{e.Phase, e.Step}); whole[at] {
-			played[at] = true
+		if e.Phase != "eval-tool_off" && evals.Ended(e.Phase, e.Step) {
+			played[evaluated{e.Phase, e.Step}] = true
 		}
 	}
 	if len(played) < 2 {

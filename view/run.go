@@ -39,7 +39,7 @@ type run struct {
 	index    index
 	steps    []int                // in order
 	columns  map[string][]float64 // [steps] by metric; NaN: the step has none
-	evals    []report.Evaluation
+	evals    report.Evaluations
 	scored   []json.RawMessage // evals as they are stored
 	tasks    map[string][]byte // id -> text in lower case
 	loaded   bool              // all that was stored when the run was opened is read

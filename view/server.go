@@ -443,7 +443,7 @@ func (s *Server) trajectory(r *http.Request) (any, error) {
 			siblings = append(siblings, o.shown())
 		}
 	}
-	ended := slices.ContainsFunc(x.evals, func(v report.Evaluation) bool { return "eval-"+v.Name == e.Phase && v.Step == e.Step })
+	ended := x.evals.Ended(e.Phase, e.Step)
 	x.mu.Unlock()
 	out := shown(record, e, x.text())
 	sortEntries(siblings)

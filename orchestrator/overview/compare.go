@@ -189,14 +189,10 @@ func evaluations(ctx context.Context, dir string) (out []evaluated, err error) {
 	if err != nil {
 		return nil, err
 	}
-	whole := map[place]bool{} // one that was cut off leaves trajectories too
-	for _, e := range done {
-		whole[place{e.Step, "eval-" + e.Name}] = true
-	}
 	all := map[place]evaluated{}
 	err = db.Scores(ctx, func(s store.Score) error {
 		at := place{s.Step, s.Phase}
-		if s.Phase == "eval-tool_off" || !whole[at] {
+		if s.Phase == "eval-tool_off" || !done.Ended(s.Phase, s.Step) {
 			return nil
 		}
 		e, ok := all[at]

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Best is the best evaluation of a run.
@@ -35,6 +36,13 @@ type Evaluations []Evaluation
 // Has tells whether the evaluation of that name was done at that step; "before" is done once.
 func (all Evaluations) Has(name string, step int) bool {
 	return slices.ContainsFunc(all, func(e Evaluation) bool { return e.Name == name && (e.Step == step || name == "before") })
+}
+
+// Ended tells whether the trajectories of a phase and a step are those of an evaluation that was done: one that goes on or was cut off leaves some
+// too.
+func (all Evaluations) Ended(phase string, step int) bool {
+	name, held := strings.CutPrefix(phase, "eval-")
+	return held && slices.ContainsFunc(all, func(e Evaluation) bool { return e.Step == step && e.Name == name })
 }
 
 // Put puts a result behind those of the same step, or in the place of an earlier one of its name and step.

@@ -59,6 +59,10 @@ func TestAnEvaluationTakesThePlaceOfItsNameAndStep(t *testing.T) {
 	require.True(t, all.Has("before", 10), "it is done once")
 	require.True(t, all.Has("after", 10))
 	require.False(t, all.Has("after", 20))
+	require.True(t, all.Ended("eval-after", 10))
+	for _, other := range []string{"eval-before", "eval-step-10", "after", "train"} {
+		require.False(t, all.Ended(other, 10), other)
+	}
 	all.Put(Evaluation{Name: "after", Step: 30, Reward: 0.5})
 	all.Put(Evaluation{Name: "step-15", Step: 15})
 	all.Put(Evaluation{Name: "after", Step: 20, Reward: 0.25}) // as the store gives it back
