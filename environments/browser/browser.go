@@ -4,7 +4,8 @@
 // and scrolls.
 //
 // A browser of its own takes some 170 MB more for each environment, and a tab of one shared browser 75 MB; a click takes the same time, 6 ms. Each has its
-// own, because one that hangs, crashes or is killed then takes no other with it.
+// own, because one that hangs, crashes or is killed then takes no other with it. Each episode has a browser context and a page of its own in it, which
+// takes a reset from 0.05 s to 0.3 s.
 //
 // It does not lend environments or hold deadlines: package environments does.
 package browser

@@ -1,12 +1,14 @@
 package browser_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"image/png"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -269,6 +271,45 @@ func TestTraps(t *testing.T) {
 			require.Contains(t, r.Observation[0].Text, `value="héll!"`)
 		}
 	}
+}
+
+// An episode begins as a browser does that was never used: what a page wrote down in an earlier one is gone.
+func TestEpisodesShareNothing(t *testing.T) {
+	folder, _ := pages(t)
+	chromium, err := exec.LookPath("chromium")
+	if err != nil {
+		chromium, err = exec.LookPath("chromium-headless-shell")
+	}
+	if err != nil {
+		t.Skip("chromium is missing; install it: apt-get install chromium")
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "miniwob", "click-test.html"), []byte(`<!doctype html><body><p id="kept"></p><script>
+		var WOB_TASK_READY = false, WOB_DONE_GLOBAL = false, WOB_RAW_REWARD_GLOBAL = 0, WOB_REWARD_REASON = null;
+		var core = {cover_div: {}, startEpisodeReal() { WOB_TASK_READY = true }, getUtterance: () => kept};
+		Math.seedrandom = () => {};
+		var kept = ['cookie ' + document.cookie, 'local ' + localStorage.a, 'session ' + sessionStorage.a, 'name ' + window.name, 'pages ' + history.length].join(', ');
+		document.cookie = 'a=1; max-age=1000'; localStorage.a = 2; sessionStorage.a = 3; window.name = '4';
+	</script>`), 0o644))
+	s, err := create(t, map[string]any{"chromium": chromium, "pages": folder, "tasks": []string{"click-test"}, "observe": "both"})
+	require.NoError(t, err)
+	e, err := s.New(t.Context(), "test")
+	require.NoError(t, err)
+	var first string
+	for range 3 {
+		o, err := e.Reset(t.Context(), environments.Start{})
+		require.NoError(t, err)
+		if first == "" {
+			first = o[0].Text
+		}
+		require.Equal(t, first, o[0].Text)
+		data, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(o[1].Image, "data:image/png;base64,"))
+		require.NoError(t, err)
+		picture, err := png.DecodeConfig(bytes.NewReader(data))
+		require.NoError(t, err)
+		require.Equal(t, [2]int{160, 210}, [2]int{picture.Width, picture.Height})
+	}
+	require.NoError(t, e.Close())
+	require.NoError(t, s.Close())
 }
 
 // Nothing of a browser is left once it is closed or was killed: no process that names its folder, and no folder.

@@ -30,14 +30,16 @@ var look string
 
 // world is a browser with one page.
 type world struct {
-	s      *source
-	tab    context.Context // chromedp's handle of the page; calls get contexts below it
-	cancel func()
-	cmd    *exec.Cmd
-	folder string
-	task   string
-	seen   view
-	steps  int
+	s       *source
+	browser context.Context // chromedp's handle of the browser, and of the empty tab that it began with
+	end     func()          // of the browser
+	tab     context.Context // chromedp's handle of the page; calls get contexts below it
+	close   func()          // the page
+	cmd     *exec.Cmd
+	folder  string
+	task    string
+	seen    view
+	steps   int
 }
 
 // view is what page.js found.
@@ -90,24 +92,34 @@ func (s *source) New(ctx context.Context, owner string) (environments.Environmen
 	)
 	silent := func(string, ...any) {}
 	allocator, cancelAllocator := chromedp.NewExecAllocator(context.WithoutCancel(ctx), options...)
-	tab, cancelTab := chromedp.NewContext(allocator, chromedp.WithLogf(silent), chromedp.WithErrorf(silent))
-	w.tab = tab
-	w.cancel = func() { cancelTab(); cancelAllocator() }
-	started := make(chan error, 1)
-	go func() { // the first call starts the browser, which ends with the context of that call
-		started <- chromedp.Do(tab, chromedp.EmulateViewport(int64(s.p.Width), int64(s.p.Height)))
-	}()
-	select {
-	case err = <-started:
-	case <-ctx.Done():
-		cancelTab()
-		<-started
-		err = ctx.Err()
-	}
-	if err != nil {
+	browser, end := chromedp.NewContext(allocator, chromedp.WithLogf(silent), chromedp.WithErrorf(silent))
+	w.browser, w.tab, w.close = browser, browser, func() {}
+	w.end = func() { end(); cancelAllocator() }
+	if err := w.open(ctx, browser, end); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s does not start: %w", s.chromium, err), w.Close())
 	}
 	return w, nil
+}
+
+// open makes the first call with a handle: it opens the tab, which ends with the context of that call, and the browser where there is none.
+func (w *world) open(ctx, tab context.Context, cancel func()) error {
+	opened := make(chan error, 1)
+	go func() { opened <- chromedp.Do(tab, chromedp.EmulateViewport(int64(w.s.p.Width), int64(w.s.p.Height))) }()
+	select {
+	case err := <-opened:
+		return err
+	case <-ctx.Done():
+		cancel()
+		<-opened
+		return ctx.Err()
+	}
+}
+
+// renew gives an episode a page of its own: cookies, storage and the history of the tab end with the one before.
+func (w *world) renew(ctx context.Context) error {
+	w.close()
+	w.tab, w.close = chromedp.NewContext(w.browser, chromedp.WithNewBrowserContext())
+	return w.open(ctx, w.tab, w.close)
 }
 
 // within is a context for one call of the page, which ends with ctx.
@@ -170,6 +182,9 @@ func (w *world) Reset(ctx context.Context, s environments.Start) (environments.O
 		seed = int64(f)
 	}
 	w.task, w.steps = fields.Task, 0
+	if err := w.renew(ctx); err != nil {
+		return nil, fmt.Errorf("a page for %s: %w", fields.Task, err)
+	}
 	if err := w.do(ctx, chromedp.Navigate(w.s.url+fields.Task+".html")); err != nil {
 		return nil, fmt.Errorf("the page %s: %w", fields.Task, err)
 	}
@@ -399,7 +414,8 @@ func (w *world) Close() error {
 	if w.cmd != nil && w.cmd.Process != nil {
 		endAll(w.cmd)
 	}
-	w.cancel()
+	w.close()
+	w.end()
 	var err error
 	for range 50 { // what is being killed may still write
 		if err = os.RemoveAll(w.folder); err == nil {
