@@ -78,6 +78,28 @@ func TestOutputGoesWhereThePathLeads(t *testing.T) {
 			require.NoError(t, err, "the link is still one")
 			require.NoError(t, r.Close())
 
+			file := filepath.Join(dir, "appended")
+			require.NoError(t, os.WriteFile(file, []byte("before\n"), 0o600))
+			for _, stream := range []**os.File{&os.Stdout, &os.Stderr} { // a shell's >> and 2>>
+				f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
+				require.NoError(t, err)
+				func() {
+					defer func(was *os.File) { *stream = was }(*stream)
+					*stream = f
+					path := link("stream", fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+					to(path)
+					require.NoError(t, os.Remove(path))
+				}()
+				_, err = f.WriteString("\nbehind\n") // it is still the file of that name
+				require.NoError(t, err)
+				require.NoError(t, f.Close())
+				text, err := os.ReadFile(file)
+				require.NoError(t, err)
+				require.True(t, strings.HasPrefix(string(text), "before\n"+write.begins), "%.40q", text)
+				require.True(t, strings.HasSuffix(string(text), "\nbehind\n"))
+				require.NoError(t, os.WriteFile(file, []byte("before\n"), 0o600))
+			}
+
 			require.NoError(t, os.Mkdir(filepath.Join(dir, "files"), 0o700))
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "files", "old"), []byte("old"), 0o600))
 			for _, target := range []string{"old", "new"} {

@@ -89,9 +89,17 @@ func Sweep(dir string) {
 }
 
 // WriteWhole writes a file that is whole or not there. A link stays one, and the file that it names is written. What is there and no file, such as a pipe
-// or /dev/stdout, is written into.
+// is written into, and so is what standard output or error goes to: a shell's >> has more in that file.
 func WriteWhole(path string, write func(w *os.File) error) (err error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // Stat finds a pipe behind /proc/self/fd/1, whose link names no file
+	info, err := os.Stat(path) // which finds a pipe behind /proc/self/fd/1, whose link names no file
+	if err == nil {
+		for _, stream := range []*os.File{os.Stdout, os.Stderr} {
+			if at, err := stream.Stat(); err == nil && os.SameFile(at, info) {
+				return write(stream)
+			}
+		}
+	}
+	if err == nil && !info.Mode().IsRegular() {
 		w, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
 			return err
