@@ -11,7 +11,7 @@ log=$(mktemp) && trap 'rm -f "$log"' EXIT
 if ! command -v java >/dev/null; then
   echo "test_env: java is missing; TextWorldExpress and ScienceWorld need it: apt-get install default-jre-headless"
 fi
-if ! command -v chromium >/dev/null; then
+if ! command -v chromium >/dev/null && ! command -v chromium-headless-shell >/dev/null; then
   echo "test_env: chromium is missing; MiniWoB++ needs it: apt-get install chromium"
 fi
 python=$(scripts/env_packages.sh) || python=

@@ -118,7 +118,7 @@ func open(ctx context.Context, r *resources.Resources, params map[string]any) (e
 }
 
 func findChromium(named string) (string, error) {
-	for _, name := range []string{named, "chromium", "chromium-browser", "google-chrome", "chrome"} {
+	for _, name := range []string{named, "chromium", "chromium-browser", "google-chrome", "chrome", "chromium-headless-shell"} {
 		if name == "" {
 			continue
 		}
