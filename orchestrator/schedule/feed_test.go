@@ -3,6 +3,7 @@ package schedule
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,8 +18,9 @@ import (
 // scriptedWork is a run that samples a token for each trajectory at once, and remembers what it was asked.
 type scriptedWork struct {
 	size    int
-	version int32 // that samples
-	tooMany error // because of what failed
+	version int32   // that samples
+	tooMany error   // because of what failed
+	most    float64 // part of the trajectories that may fail; 0: tooMany says it
 
 	mu       sync.Mutex
 	admitted []store.Admission
@@ -61,9 +63,28 @@ func (w *scriptedWork) Sample(ctx context.Context, l *Group, ended func(index in
 	return group, nil
 }
 
-func (w *scriptedWork) Usable(trajectory.Group) bool { return true }
+func (w *scriptedWork) Usable(g trajectory.Group) bool {
+	return slices.ContainsFunc(g.Trajectories, func(tr *trajectory.Trajectory) bool { return tr.Err == "" })
+}
 
-func (w *scriptedWork) TooManyFailed(int, []trajectory.Group) error { return w.tooMany }
+func (w *scriptedWork) TooManyFailed(_ int, groups []trajectory.Group) error {
+	if w.most == 0 {
+		return w.tooMany
+	}
+	all, failed := 0, 0
+	for _, g := range groups {
+		for _, tr := range g.Trajectories {
+			all++
+			if tr.Err != "" {
+				failed++
+			}
+		}
+	}
+	if float64(failed) > w.most*float64(all) {
+		return fmt.Errorf("%d of %d failed", failed, all)
+	}
+	return nil
+}
 
 // outstanding are the groups that the admissions leave: one that takes the task of another ends that one.
 func (w *scriptedWork) outstanding(t *testing.T) map[store.GroupRef]bool {
@@ -169,9 +190,69 @@ func TestAGroupOfWhichTooMuchFailedIsTriedAgain(t *testing.T) {
 		fine, failed := &trajectory.Trajectory{ID: "fine"}, &trajectory.Trajectory{ID: "failed"}
 		failed.Fail(trajectory.OriginEngine, "gone")
 		f.reopen(g, &store.Outstanding{Finished: []*trajectory.Trajectory{fine, failed}}, Recovered{Ended: map[string]*trajectory.Trajectory{"fine": fine}})
+		f.mayStay([]*Slot{g.Slot})
 		require.False(t, g.complete)
 		require.Equal(t, []bool{false, true}, g.Running)
 		require.Equal(t, tooMany == nil, g.ended != nil)
+	}
+}
+
+// A flat group may stay as it ended where the batch that it is counted in may have so many failures, whatever part of it alone failed: it would be
+// tried again at the cost of a newer group that has ended. What began and has no end yet counts as not failed.
+func TestAGroupThatFailedWholeCostsNoNewerOne(t *testing.T) {
+	const (
+		failed = iota
+		fine
+		running
+	)
+	for name, c := range map[string]struct {
+		groups []int
+		most   float64
+		again  []int // groups that go on, in order
+	}{
+		"few enough failed in the batch":            {[]int{failed, fine, fine, fine, fine}, 0.5, nil},
+		"too many failed in the batch":              {[]int{failed, failed, failed, fine, fine, fine, fine}, 0.5, []int{2}},
+		"groups of later batches do not count":      {[]int{failed, fine, fine, fine, fine}, 0.3, []int{0}},
+		"what has no end yet may be of the batch":   {[]int{failed, running, fine, running, running}, 0.5, []int{1, 3, 4}},
+		"what is of a later batch is not made good": {[]int{failed, running, fine, running, running}, 0.3, []int{0, 1, 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := NewFeed(&scriptedWork{size: 2, version: 3, most: c.most}, Options{
+				Limits: Limits{Groups: 2, Strata: 1, Capacity: 4, Staleness: 1, Updates: 1, Numbered: true, Steps: 30, Refills: 10}, Size: 2, Version: 3, Dealt: []int{0},
+			})
+			from := Recovered{Log: &store.Recovery{Taken: map[int]int{}, Dealt: []int{len(c.groups)}}, Ended: map[string]*trajectory.Trajectory{}}
+			for g, state := range c.groups {
+				from.Log.Taken[g/2] = g%2 + 1
+				o := store.Outstanding{
+					Admission: store.Admission{Phase: store.Train, Step: g / 2, Group: g % 2, Size: 2, Version: 3, Position: g},
+					Finished:  make([]*trajectory.Trajectory, 2), Partial: make([]*trajectory.Trajectory, 2),
+				}
+				for i := range o.Finished {
+					if state == running {
+						continue
+					}
+					tr := &trajectory.Trajectory{ID: store.ID(store.Train, g/2, g%2, i), Index: i, Step: g / 2, Group: g % 2}
+					if o.Finished[i] = tr; state == failed {
+						tr.Fail(trajectory.OriginEngine, "gone")
+					} else {
+						from.Ended[tr.ID] = tr
+					}
+				}
+				from.Log.Outstanding = append(from.Log.Outstanding, o)
+			}
+			require.NoError(t, f.Restore(from))
+			var again []int
+			for _, g := range f.waiting {
+				again = append(again, g.at)
+			}
+			require.Equal(t, c.again, again)
+			if c.again == nil {
+				b := f.take()
+				require.Len(t, b.All, 3)
+				require.Len(t, f.plan.open, 2, "no group that had ended is given up")
+				require.NoError(t, f.work.TooManyFailed(b.Step, b.All))
+			}
+		})
 	}
 }
 

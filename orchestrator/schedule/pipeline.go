@@ -134,6 +134,29 @@ func (p *pipeline) Restore(slots []*Slot) (dropped []*Slot) {
 	return dropped
 }
 
+// nextBatch lists the groups that the next batch would be counted with if all restored groups stayed as they ended: those that are flat, and of
+// each stratum the complete ones that must be trained soonest, or what still runs where they are too few.
+func (p *pipeline) nextBatch(slots []*Slot) (out []*Slot) {
+	as := func(s *Slot) *Slot { return cmp.Or(s.ended, s) }
+	for k := range p.limits.Strata {
+		var complete, running []*Slot
+		for _, s := range of(k, slots) {
+			switch {
+			case !as(s).complete:
+				running = append(running, s)
+			case as(s).useful:
+				complete = append(complete, s)
+			default:
+				out = append(out, s)
+			}
+		}
+		slices.SortStableFunc(complete, func(a, b *Slot) int { return cmp.Compare(as(a).version, as(b).version) })
+		rest := append(complete, running...)
+		out = append(out, rest[:min(p.limits.Each(), len(rest))]...)
+	}
+	return out
+}
+
 // leaveEnded leaves restored groups of a stratum as they ended, failures included, where there is no room for them and for
 // those that were admitted since: first flat ones, which then take no place, and then others, whose slack is that of the
 // tokens that they have.

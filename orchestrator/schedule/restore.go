@@ -52,6 +52,9 @@ func (f *Feed) Restore(from Recovered) error {
 		f.inFlight[s.n] = g
 		slots = append(slots, s)
 	}
+	if !p.limits.rounds() {
+		f.mayStay(slots)
+	}
 	p.Restore(slots)
 	for _, g := range f.inFlight {
 		if g.complete { // what failed may have been left so
@@ -98,13 +101,47 @@ func (f *Feed) reopen(g *Group, o *store.Outstanding, from Recovered) {
 		*g.Slot = ended
 		return
 	}
-	over := !o.Latest // of rounds: the next one began when this one had ended, so that few enough had failed
-	if !f.plan.limits.rounds() {
-		over = f.work.TooManyFailed(g.Step, []trajectory.Group{group}) == nil
-	}
-	if over { // else a run that ended because too much failed would end again
+	if !f.plan.limits.rounds() || !o.Latest { // of rounds: the next one began when this one had ended, so that few enough had failed
 		g.ended = &ended
 	}
+}
+
+// mayStay finds out which restored groups may stay as they ended, failures included: those whose own failures are few enough for a step, and those of
+// the next batch as long as its failures are. A run that ended because too much failed would end again with others.
+func (f *Feed) mayStay(slots []*Slot) {
+	var batch []trajectory.Group
+	fewFailed := func(groups ...trajectory.Group) bool { return f.work.TooManyFailed(f.plan.step, groups) == nil }
+	next := f.plan.nextBatch(slots)
+	for _, s := range next {
+		if s.ended == nil {
+			batch = append(batch, f.soFar(s))
+		}
+	}
+	for _, s := range slots {
+		if s.ended == nil {
+			continue
+		}
+		group, counted := f.inFlight[s.n].group, slices.Contains(next, s)
+		switch with := append(slices.Clip(batch), group); {
+		case counted && (fewFailed(with...) || fewFailed(group)):
+			batch = with
+		case !fewFailed(group):
+			s.ended = nil
+		}
+	}
+}
+
+// soFar is a group as it is: what has no end yet has not failed.
+func (f *Feed) soFar(s *Slot) trajectory.Group {
+	g := f.inFlight[s.n]
+	if s.complete {
+		return g.group
+	}
+	var group trajectory.Group
+	for range g.Running {
+		group.Trajectories = append(group.Trajectories, &trajectory.Trajectory{})
+	}
+	return group
 }
 
 // greedy is the greedy rollout beside a group, with its end; nil: it has none.
