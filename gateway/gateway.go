@@ -127,6 +127,9 @@ func (g *Gateway) Recover() { g.sessions.recover() }
 // Await says which sessions of before go on, by their keys: requests for those that are not open yet wait for them.
 func (g *Gateway) Await(keys ...string) { g.sessions.await(keys...) }
 
+// Forgo says that sessions which Await named, and which are not open yet, do not go on: nobody waits for them any more.
+func (g *Gateway) Forgo(keys ...string) { g.sessions.forgo(keys...) }
+
 // Expects waits for the session with one of the keys to open, where it goes on after a restart, and tells whether one is open, or may be later.
 func (g *Gateway) Expects(ctx context.Context, keys ...string) (open, later bool) {
 	f := g.sessions.find(ctx, keys...)

@@ -131,6 +131,16 @@ func (g *sessions) await(keys ...string) {
 	g.changed()
 }
 
+// forgo says that sessions which await named, and which are not open yet, do not go on.
+func (g *sessions) forgo(keys ...string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, k := range keys {
+		delete(g.awaited, k)
+	}
+	g.changed()
+}
+
 // find waits for the session of one of the keys to open, where it goes on after a restart, and says what there is.
 func (g *sessions) find(ctx context.Context, keys ...string) found {
 	var late <-chan time.Time

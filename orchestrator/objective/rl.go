@@ -184,7 +184,12 @@ func (o *RL) openFeed(at At) (*schedule.Feed, error) {
 	if id := branchOf(o.found.Groups.Log); id != "" && o.sampler.Trees == nil {
 		return nil, job.InputError(fmt.Errorf("rollout.tree: the run in %s has outstanding groups with branches, such as %s, and the job has no trees any more; continue with the settings that it began with", o.found.Groups.Dir, id))
 	}
-	return feed, feed.Restore(o.found.Groups)
+	over, err := feed.Restore(o.found.Groups)
+	if err != nil {
+		return nil, err
+	}
+	o.sampler.ForgoAgents(over...)
+	return feed, nil
 }
 
 // rollouts is what the feed asks.

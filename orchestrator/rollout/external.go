@@ -36,16 +36,26 @@ func (x *External) key(run, id string) string {
 	return sessionkey.Of(x.Secret, run+"/"+id)
 }
 
-// AwaitAgents has requests of agents that live on wait for their trajectories, which are those with these ids, and no others.
-func (r *Sampler) AwaitAgents(ids ...string) {
-	if r.External == nil || !r.External.Adopt {
-		return
-	}
+func (x *External) keys(run string, ids []string) []string {
 	keys := make([]string, len(ids))
 	for i, id := range ids {
-		keys[i] = r.External.key(r.RunName, id)
+		keys[i] = x.key(run, id)
 	}
-	r.External.Gateway.Await(keys...)
+	return keys
+}
+
+// AwaitAgents has requests of agents that live on wait for their trajectories, which are those with these ids, and no others.
+func (r *Sampler) AwaitAgents(ids ...string) {
+	if r.External != nil && r.External.Adopt {
+		r.External.Gateway.Await(r.External.keys(r.RunName, ids)...)
+	}
+}
+
+// ForgoAgents has requests of agents that live on be refused whose trajectories, which are those with these ids, do not go on after all.
+func (r *Sampler) ForgoAgents(ids ...string) {
+	if r.External != nil && r.External.Adopt {
+		r.External.Gateway.Forgo(r.External.keys(r.RunName, ids)...)
+	}
 }
 
 // enter waits for a place for the agent of a trajectory, which is no time of the trajectory. leave gives the place back; it may be called again.

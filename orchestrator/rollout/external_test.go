@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -253,6 +254,26 @@ func TestAResultBeforeItsTrajectoryGoesOn(t *testing.T) {
 	status, text := post(t, url+"/agentfly/result", "sk-agentfly-another", `{}`)
 	require.Equal(t, http.StatusUnauthorized, status, text)
 }
+
+// A trajectory that failed before its session opened does not go on: its agent is told so.
+func TestATrajectoryThatFailsBeforeItsAgentGoesOn(t *testing.T) {
+	r, _, url := online(t, t.TempDir())
+	r.AwaitAgents("train-0-0-0")
+	r.External.Runner = noPlace{}
+	require.Equal(t, trajectory.OriginAgent, r.Sample(t.Context(), rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}).ErrOrigin)
+	key := sessionkey.ForHolder(sessionkey.Of([]byte("secret"), r.RunName+"/train-0-0-0"), "holder")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, later := r.External.Gateway.Expects(ctx, key)
+	require.False(t, later)
+	status, text := post(t, url+"/v1/chat/completions", key, `{"messages":[{"role":"user","content":"x"}]}`)
+	require.Equal(t, http.StatusUnauthorized, status, text)
+}
+
+// noPlace has no place for an agent.
+type noPlace struct{ external.Runner }
+
+func (noPlace) Enter(context.Context) (func(), error) { return nil, errors.New("full") }
 
 // A task that its agent of before goes on with is offered to nobody else.
 func TestATaskThatGoesOnIsNotOffered(t *testing.T) {

@@ -240,7 +240,8 @@ func TestAGroupThatFailedWholeCostsNoNewerOne(t *testing.T) {
 				}
 				from.Log.Outstanding = append(from.Log.Outstanding, o)
 			}
-			require.NoError(t, f.Restore(from))
+			_, err := f.Restore(from)
+			require.NoError(t, err)
 			var again []int
 			for _, g := range f.waiting {
 				again = append(again, g.at)
@@ -274,7 +275,8 @@ func TestARoundThatFailedGoesOnWithFewerGroups(t *testing.T) {
 			}
 			from.Log.Outstanding = append(from.Log.Outstanding, o)
 		}
-		require.NoError(t, f.Restore(from))
+		_, err := f.Restore(from)
+		require.NoError(t, err)
 		require.Len(t, f.waiting, groups)
 		require.NoError(t, f.failed())
 	}

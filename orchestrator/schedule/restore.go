@@ -20,8 +20,8 @@ type Recovered struct {
 }
 
 // Restore takes over the outstanding groups of the log: what has ended is there, and the rest goes on with the first groups
-// that begin.
-func (f *Feed) Restore(from Recovered) error {
+// that begin. over are the ids of trajectories without an end, or that failed, which do not go on: their groups stay as they ended, or are given up.
+func (f *Feed) Restore(from Recovered) (over []string, err error) {
 	log := from.Log
 	for k := range f.dealt {
 		if k < len(log.Dealt) {
@@ -40,7 +40,7 @@ func (f *Feed) Restore(from Recovered) error {
 	var slots []*Slot
 	for i, o := range groups {
 		if o.Stratum >= p.limits.Strata {
-			return job.InputError(fmt.Errorf("data.balance: the run in %s has outstanding tasks of %d strata, the data has %d; continue with the settings that it began with", from.Dir, o.Stratum+1, p.limits.Strata))
+			return nil, job.InputError(fmt.Errorf("data.balance: the run in %s has outstanding tasks of %d strata, the data has %d; continue with the settings that it began with", from.Dir, o.Stratum+1, p.limits.Strata))
 		}
 		s := &Slot{n: p.next - len(groups) + i, stratum: o.Stratum, Step: o.Step, Group: o.Group, version: o.Version, retryOf: -1}
 		g := newGroup(s, o.Size)
@@ -66,7 +66,22 @@ func (f *Feed) Restore(from Recovered) error {
 		}
 	}
 	slices.SortFunc(f.waiting, func(a, b *Group) int { return cmp.Compare(a.n, b.n) })
-	return nil
+	return f.over(from), nil
+}
+
+// over are the ids of trajectories without an end whose groups do not wait to go on.
+func (f *Feed) over(from Recovered) (ids []string) {
+	for _, o := range from.Log.Outstanding {
+		if slices.ContainsFunc(f.waiting, func(g *Group) bool { return g.Step == o.Step && g.Slot.Group == o.Group }) {
+			continue
+		}
+		for i := range o.Size {
+			if id := store.ID(o.Phase, o.Step, o.Group, i); from.Ended[id] == nil {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
 }
 
 // reopen finds out whether a restored group is complete, or how it ended with trajectories that are tried again. left: a batch was
