@@ -92,6 +92,9 @@ func (e effective) algorithm(c *algorithms.Config, path string) *yaml.Node {
 	if err != nil {
 		return text(err.Error())
 	}
+	if kl, ok := m["kl"].(map[string]any); ok && c.KL != (algorithms.KL{}) { // a coefficient that is left out is refused beside other keys, and 0 is not
+		kl["coefficient"] = c.KL.Coefficient
+	}
 	for k, v := range m {
 		if s, ok := v.(map[string]any); ok && len(s) == 0 || v == "" {
 			delete(m, k)

@@ -3,7 +3,9 @@ package job_test
 import (
 	"encoding/json"
 	"errors"
+	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -143,6 +145,46 @@ func TestKindsHaveTheirFormat(t *testing.T) {
 		again, err := job.Parse("/jobs/job.yaml", j.Source(), job.Options{Env: noEnv})
 		require.NoError(t, err, "%s", j.Source())
 		require.Equal(t, j.Agent, again.Agent)
+	}
+}
+
+// The copy of a job that a run writes is a job file that reads back as the same, as a new job too: that of every example, and of values which say what
+// would hold without them.
+func TestTheCopyOfAJobIsTheSameJob(t *testing.T) {
+	texts := map[string]string{}
+	for _, text := range []string{
+		"algorithm: {}", "algorithm: {kl: {}}", "algorithm: {kl: {coefficient: 0}}", "algorithm: {kl: {coefficient: 0, estimator: k2}}", "algorithm: {kl: {coefficient: 0, in: reward}}",
+		"algorithm: {correction: {}}", "algorithm: {correction: {kind: icepop, low: 0}}", "algorithm: {overlong: {buffer: 0, penalty: 0}}",
+		"algorithm: {dual_clip: 0, clip_low: 0, clip_high: 0, entropy: 0, dynamic_sampling: false, max_tokens: 0}",
+		"agent: {}", "agent: {tools: []}", "agent: {kind: external, command: [a], env: {}}", "control: {}", "checkpoint: {}", "eval: {}", "eval: {k: []}", "report: []", "seed: 0",
+		"engine: {}", "engine: {params: {}}", "engine: {kind: vllm, serve: {}}", "engine: {kind: vllm, serve: {env: {}, args: []}}", "engine: {kind: vllm, urls: [http://h], sleep: 0}",
+		`engine: {kind: mine, params: {a: {}, b: [], c: null, d: ""}}`, "environment: null", "distill: null", "distill: {teacher: {path: m}}", "sft: null", "sft: {}", "sft: {epochs: 0}",
+		"rollout: {max_failed: 0, max_failed_tool: 0, max_refills: 0}", "rollout: {tree: null}", "rollout: {tree: {rule: entropy, top: 0}, group_size: 4}",
+		"trainer: {schedule: constant, warmup_steps: 0}",
+	} {
+		texts[text] = good + text + "\n"
+	}
+	files, err := filepath.Glob("../../examples/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		texts[file] = string(data)
+	}
+	for name, text := range texts {
+		t.Run(name, func(t *testing.T) {
+			j, err := parse(text, job.Options{})
+			require.NoError(t, err)
+			again, err := parse(string(j.Source()), job.Options{})
+			require.NoError(t, err)
+			require.Equal(t, string(j.Source()), string(again.Source()))
+			for i, f := range reflect.VisibleFields(reflect.TypeFor[job.Job]()) {
+				if f.IsExported() {
+					require.Equal(t, reflect.ValueOf(j).Elem().Field(i).Interface(), reflect.ValueOf(again).Elem().Field(i).Interface(), f.Name)
+				}
+			}
+		})
 	}
 }
 
