@@ -144,9 +144,19 @@ func TestLocalProcessedLogprobs(t *testing.T) {
 // A pause that keeps holds the real engine between two steps.
 func TestLocalPauseKeep(t *testing.T) {
 	h, e := startLocal(t, nil)
-	running := h.background("/inference/v1/generate", `{"token_ids":[1],"sampling_params":{"seed":1,"max_tokens":500,"ignore_eos":true}}`)
-	h.started(5)
-	h.post("/pause?mode=keep", "")
+	begin := func() (ended func() generateReply) {
+		before := e.Stats().GeneratedTokens
+		ended = h.background("/inference/v1/generate", `{"token_ids":[1],"sampling_params":{"seed":1,"max_tokens":500,"ignore_eos":true}}`)
+		h.until("tokens are sampled", func() bool { return e.Stats().GeneratedTokens >= before+5 })
+		h.post("/pause?mode=keep", "")
+		return ended
+	}
+	running := begin()
+	for e.Stats().Running == 0 { // on a busy machine it may have ended before the pause came
+		h.post("/resume", "")
+		running()
+		running = begin()
+	}
 	steps := e.Stats().Steps
 	h.post("/collective_rpc", `{"method":"reload_weights","kwargs":{"weights_path":"x"}}`)
 	h.post("/update_weight_version", `{"new_version":"7"}`)
