@@ -46,6 +46,7 @@ type Resources struct {
 
 	pools pool.Set
 
+	closing sync.Mutex // held by Close
 	sharing sync.Mutex // held while something shared is made
 	shared  map[string]any
 }
@@ -225,8 +226,10 @@ func (r *Resources) OnClose(f func() error) {
 	r.closers = append(r.closers, f)
 }
 
-// Close closes the pools, then what was opened, the last first. It may be called twice.
+// Close closes the pools, then what was opened, the last first. It may be called twice, and returns when all is closed.
 func (r *Resources) Close() error {
+	r.closing.Lock()
+	defer r.closing.Unlock()
 	r.mu.Lock()
 	closers := r.closers
 	r.closers = nil

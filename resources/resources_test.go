@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/agentfly/agentfly/internal/pool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -36,6 +40,28 @@ func TestPools(t *testing.T) {
 	require.NoError(t, r.Close())
 	_, err = p.Acquire(t.Context(), pool.Owner{})
 	require.ErrorIs(t, err, pool.ErrClosed)
+}
+
+// Whoever closes the resources may rely on it that all is closed then, also beside another one.
+func TestCloseBesideClose(t *testing.T) {
+	r := New(Options{})
+	began, end, closed := make(chan struct{}), make(chan struct{}), atomic.Bool{}
+	r.OnClose(func() error {
+		close(began)
+		<-end
+		closed.Store(true)
+		return nil
+	})
+	var all sync.WaitGroup
+	all.Go(func() { _ = r.Close() })
+	<-began
+	all.Go(func() {
+		_ = r.Close()
+		assert.True(t, closed.Load())
+	})
+	time.Sleep(20 * time.Millisecond)
+	close(end)
+	all.Wait()
 }
 
 // What a job needs of elsewhere is asked for at once, and everything that is missing is told, in the order of the job.
