@@ -110,7 +110,8 @@ func (up *updater) sleepAll(ctx context.Context, until time.Time) (again bool, e
 		r.standing.set(updating, nil)
 	}
 	errs := up.onAll(func(r *replica) error { return up.warmForSleep(ctx, r) })
-	if ended(errs) && ctx.Err() == nil && time.Now().Before(until) {
+	foreign := up.fleet.isLost() // a request saw it meanwhile, or a look: the servers are another run's
+	if foreign == nil && ended(errs) && ctx.Err() == nil && time.Now().Before(until) {
 		for i, r := range replicas {
 			if errs[i] != nil {
 				r.standing.set(down, errs[i])
@@ -120,7 +121,7 @@ func (up *updater) sleepAll(ctx context.Context, until time.Time) (again bool, e
 		}
 		return true, nil
 	}
-	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+	if foreign == nil && !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
 		errs = up.onAll(func(r *replica) error { return up.layDown(ctx, r) })
 	}
 	var bad []error
@@ -129,7 +130,11 @@ func (up *updater) sleepAll(ctx context.Context, until time.Time) (again bool, e
 			bad = append(bad, fmt.Errorf("%s: %w", r.url, errs[i]))
 		}
 	}
-	if err := joined(bad); err != nil {
+	err = joined(bad)
+	if foreign = up.fleet.isLost(); foreign != nil {
+		err = foreign
+	}
+	if err != nil {
 		up.stopAll(ctx, err)
 		if errors.Is(err, engines.ErrForeign) {
 			up.fleet.lose(nil, err)

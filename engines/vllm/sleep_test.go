@@ -226,6 +226,38 @@ func TestALookIsMissedAsleep(t *testing.T) {
 	require.ErrorContains(t, e.Update(t.Context(), fakeWeights(t, 4, 3)), b.URL+": it does not answer", "where it would take memory that nobody knows of")
 }
 
+// Servers that another run took over while they were looked at before the sleep are left to it, also where a replica ended meanwhile.
+func TestServersAreTakenOverBeforeTheySleep(t *testing.T) {
+	for _, ends := range []bool{true, false} {
+		t.Run(fmt.Sprint("one ends ", ends), func(t *testing.T) {
+			a, b := newFake(t), newFake(t)
+			e := connect(t, func(o *Options) { o.HealthEvery = time.Hour }, a, b)
+			require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
+			var calls []string
+			a.record(&calls)
+			var asked atomic.Int32
+			b.set(func() {
+				b.control = func(w http.ResponseWriter, _ *http.Request) bool {
+					if e.states() != "updating updating" { // whether it is there is asked first
+						return false
+					}
+					if asked.Add(1) == 1 { // as a request would
+						e.fleet.lose(e.fleet.replicas[1], engines.ErrForeign)
+					}
+					if ends {
+						hangUp(w)
+					}
+					return ends
+				}
+			})
+			require.ErrorIs(t, e.Sleep(t.Context()), engines.ErrForeign)
+			require.Positive(t, asked.Load())
+			require.NotContains(t, e.states(), "serving")
+			a.set(func() { require.NotContains(t, strings.Join(calls, " "), "/sleep?") })
+		})
+	}
+}
+
 // A server that was started again while it slept may be another server now: it is probed before it is loaded, also where no look missed it, and stays
 // out with less context until a server with enough is in its place.
 func TestAnotherServerIsThereAfterTheSleep(t *testing.T) {
