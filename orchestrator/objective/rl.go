@@ -188,7 +188,7 @@ func (o *RL) openFeed(at At) (*schedule.Feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.sampler.ForgoAgents(over...)
+	o.sampler.External.Forgo(o.sampler.RunName, over...)
 	return feed, nil
 }
 

@@ -36,6 +36,13 @@ func (x *External) key(run, id string) string {
 	return sessionkey.Of(x.Secret, run+"/"+id)
 }
 
+// Forgo has requests of agents that live on be refused whose trajectories, which are those of a run with these ids, do not go on after all. x may be nil.
+func (x *External) Forgo(run string, ids ...string) {
+	if x != nil && x.Adopt {
+		x.Gateway.Forgo(x.keys(run, ids)...)
+	}
+}
+
 func (x *External) keys(run string, ids []string) []string {
 	keys := make([]string, len(ids))
 	for i, id := range ids {
@@ -48,13 +55,6 @@ func (x *External) keys(run string, ids []string) []string {
 func (r *Sampler) AwaitAgents(ids ...string) {
 	if r.External != nil && r.External.Adopt {
 		r.External.Gateway.Await(r.External.keys(r.RunName, ids)...)
-	}
-}
-
-// ForgoAgents has requests of agents that live on be refused whose trajectories, which are those with these ids, do not go on after all.
-func (r *Sampler) ForgoAgents(ids ...string) {
-	if r.External != nil && r.External.Adopt {
-		r.External.Gateway.Forgo(r.External.keys(r.RunName, ids)...)
 	}
 }
 

@@ -123,7 +123,7 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 			return recovered
 		}
 	}
-	defer r.ForgoAgents(t.ID) // where it failed before its session opened
+	defer r.External.Forgo(r.RunName, t.ID) // where it failed before its session opened
 	if r.Tools != nil {
 		defer r.Tools.End(t.ID)
 	}
