@@ -123,7 +123,6 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 			return recovered
 		}
 	}
-	defer r.External.Forgo(r.RunName, t.ID) // where it failed before its session opened
 	if r.Tools != nil {
 		defer r.Tools.End(t.ID)
 	}
@@ -159,8 +158,10 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 		}
 		t.Fail(origin, err.Error())
 		t.StopReason = trajectory.StopError
-		if ctx.Err() != nil {
+		if ctx.Err() != nil { // the run stops: its agents wait for the process that continues it
 			t.StopReason = trajectory.StopCancelled
+		} else { // perhaps before its session opened
+			r.External.Forgo(r.RunName, t.ID)
 		}
 	}
 	t.Seconds = time.Since(t.Started).Seconds()
