@@ -176,7 +176,10 @@ func (e *completer) logprobsOfPrompts(ctx context.Context, choices []*choice, n 
 			continue
 		}
 		logprobs, err := prober.Logprobs(inner, prompt)
-		if err != nil {
+		switch {
+		case err != nil && errors.Is(context.Cause(inner), errAborted): // the engine's own error says only that it was told to stop
+			return nil, e.gate.refusal()
+		case err != nil:
 			return nil, err
 		}
 		out = append(out, logprobs)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -365,4 +366,45 @@ func TestTheEnginesCountIsNoNameOfWeights(t *testing.T) {
 	h.post("/collective_rpc", `{"method":"reload_weights","kwargs":{"weights_path":"good"}}`)
 	h.post("/reset_prefix_cache", "")
 	require.Equal(t, []string{"mine@1", "mine@1", "mine@1"}, names)
+}
+
+// prober is an engine that computes the logprobs of a prompt until it is told to stop.
+type prober struct {
+	*scripted.Engine
+	begun chan struct{}
+}
+
+func (p prober) Logprobs(ctx context.Context, _ []int32) ([]float32, error) {
+	p.begun <- struct{}{}
+	<-ctx.Done()
+	return nil, fmt.Errorf("engine: logprobs: %w", ctx.Err())
+}
+
+// There is no part of a prompt's logprobs that a reply could hold: an abort refuses the request, and the client asks again.
+func TestAbortOfPromptLogprobsIsAnError(t *testing.T) {
+	for _, c := range []struct{ path, body string }{
+		{"/v1/completions", `{"prompt":"abc","max_tokens":1,"echo":true,"logprobs":0}`},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"hi"}],"prompt_logprobs":0}`},
+		{"/v1/chat/completions", `{"messages":[{"role":"user","content":"hi"}],"prompt_logprobs":0,"stream":true}`},
+		{"/inference/v1/generate", `{"token_ids":[1,2],"sampling_params":{"max_tokens":1,"prompt_logprobs":0}}`},
+	} {
+		for message, abort := range map[string]func(h *harness){
+			"aborted: the server was paused; ask again": func(h *harness) { h.post("/pause", "") },
+			"the server is shutting down":               func(h *harness) { h.server.Close() },
+		} {
+			p := prober{begun: make(chan struct{})}
+			h := start(t, scripted.Options{Respond: says("x")}, func(o *Options) {
+				p.Engine = o.Engine.(*scripted.Engine)
+				o.Engine = p
+			})
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				<-p.begun
+				abort(h)
+			}()
+			h.refuses(c.path, c.body, http.StatusServiceUnavailable, message)
+			<-ended
+		}
+	}
 }

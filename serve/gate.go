@@ -25,6 +25,9 @@ var errAborted = errors.New("serve: aborted")
 // errShut answers who comes or waits when the server ends.
 var errShut = &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the server is shutting down"}
 
+// errPaused answers whose work was aborted and leaves no part to reply with.
+var errPaused = &dialects.Error{Status: http.StatusServiceUnavailable, Message: "aborted: the server was paused; ask again"}
+
 func (g *gate) init() {
 	g.open, g.idle = make(chan struct{}), make(chan struct{})
 	close(g.open)
@@ -92,6 +95,14 @@ func (g *gate) resume() {
 		g.paused = false
 		close(g.open)
 	}
+}
+
+// refusal is the error of work that an abort ended: by a pause, or at the server's end.
+func (g *gate) refusal() error {
+	if _, closed, _ := g.state(); closed {
+		return errShut
+	}
+	return errPaused
 }
 
 func (g *gate) shut() {
