@@ -81,6 +81,7 @@ func TestWhereArgumentsGo(t *testing.T) {
 		"GET":           {map[string]any{"url": url + "/find?lang=en", "method": "get", "schema": schema("", "q", "n")}, `{"q": "a b&c", "n": [1, "two"]}`, `GET /find?lang=en&n=1&n=two&q=a+b%26c body= type=`},
 		"null":          {map[string]any{"url": url + "/find", "method": "GET", "schema": schema("", "q")}, `{"q": null}`, `GET /find body= type=`},
 		"path":          {map[string]any{"url": url + "/v1/{city}/now", "method": "GET", "schema": schema("", "city", "unit")}, `{"city": "a/b ü?", "unit": "c"}`, `GET /v1/a%2Fb%20%C3%BC%3F/now?unit=c body= type=`},
+		"escaped path":  {map[string]any{"url": url + "/projects/group%2Fproject/a b/{id}", "method": "GET", "schema": schema("", "id")}, `{"id": 7}`, `GET /projects/group%2Fproject/a%20b/7 body= type=`},
 		"path and body": {map[string]any{"url": url + "/v1/{id}", "method": "PUT", "schema": schema("", "id", "x")}, `{"id": 7, "x": "y"}`, `PUT /v1/7 body={"x":"y"} type=application/json`},
 		"3.0 is 3":      {map[string]any{"url": url + "/v1/{id}", "method": "GET", "schema": schema("", "id", "n", "x")}, `{"id": 7.0, "n": [2e1, 0.5, 12345678901234567890], "x": -0.0}`, `GET /v1/7?n=20&n=0.5&n=12345678901234567890&x=0 body= type=`},
 		"DELETE":        {map[string]any{"url": url + "/{id}", "method": "DELETE", "schema": schema("", "id")}, `{"id": 7}`, `DELETE /7 body= type=`},

@@ -99,6 +99,17 @@ func TestOperationsAreTools(t *testing.T) {
 	}
 }
 
+// An escaped slash of the job's URL, or of a path in the document, is no slash.
+func TestEscapedPathsOfADocument(t *testing.T) {
+	url := serve(t, echo)
+	made, err := ofDocument(t, `{"openapi": "3.0.0", "paths": {"/all%2Fopen/{iid}": {"get": {"operationId": "one", "parameters": [{"name": "iid", "in": "path", "schema": {"type": "integer"}}]}}}}`,
+		map[string]any{"url": url + "/projects/group%2Fproject"})
+	require.NoError(t, err)
+	r, refused := registered(t, made)
+	require.Empty(t, refused)
+	require.Equal(t, "GET /projects/group%2Fproject/all%2Fopen/7 body= type=", invoke(t, r, "one", `{"iid": 7}`).Observation)
+}
+
 // A document may come from its service, and its server may be relative to it.
 func TestADocumentFromItsService(t *testing.T) {
 	url := serve(t, func(w http.ResponseWriter, q *http.Request) {

@@ -7,6 +7,7 @@
 package httptool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -124,6 +125,9 @@ func (s *service) base(text string) (*url.URL, error) {
 	return u, nil
 }
 
+// written is the path of a URL as it was written: %2F in it is no slash.
+func written(u *url.URL) string { return cmp.Or(u.RawPath, u.EscapedPath()) }
+
 // single makes the tool of one URL.
 func (s *service) single(r *resources.Resources, c config) ([]*tool, error) {
 	switch {
@@ -147,7 +151,7 @@ func (s *service) single(r *resources.Resources, c config) ([]*tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tool{spec: tools.Spec{Name: c.Name, Description: c.Description}, method: method, base: base, path: base.Path}
+	t := &tool{spec: tools.Spec{Name: c.Name, Description: c.Description}, method: method, base: base, path: written(base)}
 	t.base.Path, t.base.RawPath = "", ""
 	properties, _ := schema["properties"].(map[string]any)
 	names := slices.Sorted(maps.Keys(properties))
@@ -251,7 +255,7 @@ func (s *service) document(ctx context.Context, r *resources.Resources, c config
 	}
 	for _, t := range made {
 		own := *base
-		t.base, t.path = &own, strings.TrimSuffix(base.Path, "/")+t.path
+		t.base, t.path = &own, strings.TrimSuffix(written(base), "/")+t.path
 		t.base.Path, t.base.RawPath = "", ""
 	}
 	return made, nil

@@ -34,7 +34,7 @@ type tool struct {
 	spec      tools.Spec
 	method    string
 	base      *url.URL   // without a path; its query is that of every request
-	path      string     // with {name} for arguments
+	path      string     // with {name} for arguments; the rest as it was written, where %2F is no slash
 	arguments []argument // outside the body
 	members   bool       // the other arguments are the members of a JSON body
 	body      string     // the argument that is the JSON body; "" with members, or for no body
@@ -209,11 +209,25 @@ func expand(path string, values map[string]string) (string, error) {
 		if v == "" || v == "." || v == ".." {
 			return "", fmt.Errorf("the argument %q stands in the URL's path and must not be empty or dots alone", name)
 		}
-		b.WriteString((&url.URL{Path: path[at:m[0]]}).EscapedPath() + url.PathEscape(v))
+		b.WriteString(escape(path[at:m[0]]) + url.PathEscape(v))
 		at = m[1]
 	}
-	b.WriteString((&url.URL{Path: path[at:]}).EscapedPath())
+	b.WriteString(escape(path[at:]))
 	return b.String(), nil
+}
+
+var percent = regexp.MustCompile(`%[0-9a-fA-F]{2}`)
+
+// escape escapes a fixed part of a path. What is escaped already stays.
+func escape(part string) string {
+	var b strings.Builder
+	at := 0
+	for _, m := range percent.FindAllStringIndex(part, -1) {
+		b.WriteString((&url.URL{Path: part[at:m[0]]}).EscapedPath() + part[m[0]:m[1]])
+		at = m[1]
+	}
+	b.WriteString((&url.URL{Path: part[at:]}).EscapedPath())
+	return b.String()
 }
 
 var errOtherHost = errors.New("the service sends the request on to another host, which is refused")
