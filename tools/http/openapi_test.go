@@ -81,7 +81,7 @@ func TestOperationsAreTools(t *testing.T) {
 	require.Equal(t, "Lists pets. The newest first.", r.Specs()[3].Description)
 
 	for name, c := range map[string]struct{ tool, arguments, want string }{
-		"query":      {"listPets", `{"limit": 3, "tags": ["a", "b"], "ids": [1, 2]}`, "GET /v1/pets?ids=1%2C2&key=given-by-the-job&limit=3&tags=a&tags=b body= trace="},
+		"query":      {"listPets", `{"limit": 3, "tags": ["a", "b"], "ids": [1, 2]}`, "GET /v1/pets?key=given-by-the-job&ids=1%2C2&limit=3&tags=a&tags=b body= trace="},
 		"body":       {"createPet", `{"name": "Rex", "kind": "dog", "owner": {"email": "a@b"}}`, `POST /v1/pets?key=given-by-the-job body={"kind":"dog","name":"Rex","owner":{"email":"a@b"}} trace=`},
 		"header":     {"getPet", `{"petId": "a b", "X-Trace": "t1"}`, "GET /v1/pets/a%20b?key=given-by-the-job body= trace=t1"},
 		"whole body": {"put_pets_petId", `{"petId": "7", "body": {"petId": "7", "note": 3}}`, `PUT /v1/pets/7?key=given-by-the-job body={"petId": "7", "note": 3} trace=`},

@@ -45,10 +45,8 @@ func (s *service) hide(c config) {
 		}
 	}
 	if u, err := url.Parse(c.URL); err == nil {
-		for _, values := range u.Query() {
-			for _, v := range values {
-				all(v)
-			}
+		for _, p := range parameters(u.RawQuery) {
+			all(p[1])
 		}
 		if password, ok := u.User.Password(); ok {
 			all(password)

@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -122,7 +123,32 @@ func (s *service) base(text string) (*url.URL, error) {
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, errors.New("url: it must begin with http:// or https:// and a host")
 	}
+	u.RawQuery = notInQuery.ReplaceAllStringFunc(u.RawQuery, url.PathEscape)
 	return u, nil
+}
+
+// notInQuery is what would end the line of a request, or is no ASCII.
+var notInQuery = regexp.MustCompile(`[^!-~]+`)
+
+// parameters are the names and values of a query. They hold also those with a semicolon or a bad escape, as they are written, which
+// url.ParseQuery leaves out: a service gets them.
+func parameters(query string) (out [][2]string) {
+	for part := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(part, "=")
+		p := [2]string{name, value}
+		for i := range p {
+			if text, err := url.QueryUnescape(p[i]); err == nil {
+				p[i] = text
+			}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// gives tells whether a query has a parameter.
+func gives(query, name string) bool {
+	return slices.ContainsFunc(parameters(query), func(p [2]string) bool { return p[0] == name })
 }
 
 // written is the path of a URL as it was written: %2F in it is no slash.
@@ -165,9 +191,13 @@ func (s *service) single(r *resources.Resources, c config) ([]*tool, error) {
 		return nil, errors.New("url: a {name} may stand in its path only; other arguments go into query or body by themselves")
 	}
 	for _, name := range names {
-		if (method == "GET" || method == "DELETE") && !t.takes(name) {
-			t.arguments = append(t.arguments, argument{name: name, in: "query", explode: true})
+		if method != "GET" && method != "DELETE" || t.takes(name) {
+			continue
 		}
+		if gives(t.base.RawQuery, name) {
+			return nil, fmt.Errorf("url: its query gives %s, which is a property of the schema too; leave one of them out", name)
+		}
+		t.arguments = append(t.arguments, argument{name: name, in: "query", explode: true})
 	}
 	t.members = method != "GET" && method != "DELETE"
 	t.spec.Parameters, err = json.Marshal(schema)
@@ -247,7 +277,7 @@ func (s *service) document(ctx context.Context, r *resources.Resources, c config
 		return nil, fmt.Errorf("openapi: %w", err)
 	}
 	given := func(in, name string) bool { // by the job, not by the model
-		return in == "header" && s.headers.Get(name) != "" || in == "query" && base.Query().Has(name)
+		return in == "header" && s.headers.Get(name) != "" || in == "query" && gives(base.RawQuery, name)
 	}
 	made, err := d.tools(given)
 	if err != nil {

@@ -84,7 +84,7 @@ func (t *tool) request(ctx context.Context, arguments json.RawMessage) (*http.Re
 	if err := json.Unmarshal(arguments, &values); err != nil {
 		return nil, errors.New("the arguments must be a JSON object")
 	}
-	u, headers, query := *t.base, http.Header{}, t.base.Query()
+	u, headers, query := *t.base, http.Header{}, url.Values{}
 	path := map[string]string{}
 	for _, a := range t.arguments {
 		raw, ok := values[a.name]
@@ -111,9 +111,10 @@ func (t *tool) request(ctx context.Context, arguments json.RawMessage) (*http.Re
 	if err != nil {
 		return nil, err
 	}
-	if u.RawPath = escaped; len(query) > 0 {
-		u.RawQuery = query.Encode()
+	if len(query) > 0 {
+		u.RawQuery = strings.TrimPrefix(u.RawQuery+"&"+query.Encode(), "&")
 	}
+	u.RawPath = escaped
 	if u.Path, err = url.PathUnescape(escaped); err != nil {
 		return nil, errors.New("the URL's path cannot be made of these arguments")
 	}
