@@ -199,17 +199,19 @@ func (d *document) body(t *tool, op, properties map[string]any, required []strin
 	}
 	content := object(body["content"])
 	kinds := slices.Sorted(maps.Keys(content))
-	at := slices.IndexFunc(kinds, func(k string) bool {
-		k, _, _ = strings.Cut(k, ";")
-		return k == "application/json" || strings.HasSuffix(k, "+json")
-	})
+	media := func(kind string) string { return strings.TrimSpace(strings.Split(kind, ";")[0]) }
+	at := slices.IndexFunc(kinds, func(k string) bool { return media(k) == "application/json" })
+	if at < 0 {
+		at = slices.IndexFunc(kinds, func(k string) bool { return strings.HasSuffix(media(k), "+json") })
+	}
 	if at < 0 {
 		if body["required"] != true {
 			return required, nil
 		}
 		return nil, fmt.Errorf("a body of type %s is not supported; application/json is", strings.Join(kinds, ", "))
 	}
-	schema, err := d.schema(object(content[kinds[at]])["schema"])
+	t.kind = kinds[at]
+	schema, err := d.schema(object(content[t.kind])["schema"])
 	if err != nil {
 		return nil, fmt.Errorf("body: %w", err)
 	}

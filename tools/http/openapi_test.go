@@ -110,6 +110,36 @@ func TestEscapedPathsOfADocument(t *testing.T) {
 	require.Equal(t, "GET /projects/group%2Fproject/all%2Fopen/7 body= type=", invoke(t, r, "one", `{"iid": 7}`).Observation)
 }
 
+// A body is sent as the type that the document names; of several JSON types application/json is taken.
+func TestTypesOfBodies(t *testing.T) {
+	url := serve(t, echo)
+	made, err := ofDocument(t, `
+openapi: 3.0.0
+paths:
+  /pods:
+    patch:
+      operationId: patch
+      requestBody: {required: true, content: {application/merge-patch+json: {schema: {type: object, properties: {n: {type: integer}}}}}}
+    post:
+      operationId: make
+      requestBody:
+        required: true
+        content:
+          application/hal+json: {schema: {type: object, properties: {links: {type: string}}}}
+          application/json; charset=utf-8: {schema: {type: object, properties: {n: {type: integer}}}}
+    put:
+      operationId: put
+      requestBody: {content: {application/vnd.api+json: {schema: {type: object, properties: {n: {type: integer}}}}}}
+`, map[string]any{"url": url})
+	require.NoError(t, err)
+	r, refused := registered(t, made)
+	require.Empty(t, refused)
+	require.Equal(t, `PATCH /pods body={"n":3} type=application/merge-patch+json`, invoke(t, r, "patch", `{"n": 3}`).Observation)
+	require.Equal(t, `POST /pods body={"n":3} type=application/json; charset=utf-8`, invoke(t, r, "make", `{"n": 3}`).Observation)
+	require.Equal(t, `PUT /pods body={"n": 3} type=application/vnd.api+json`, invoke(t, r, "put", `{"body": {"n": 3}}`).Observation)
+	require.Equal(t, `PUT /pods body= type=`, invoke(t, r, "put", `{}`).Observation)
+}
+
 // A document may come from its service, and its server may be relative to it.
 func TestADocumentFromItsService(t *testing.T) {
 	url := serve(t, func(w http.ResponseWriter, q *http.Request) {

@@ -177,7 +177,7 @@ func (s *service) single(r *resources.Resources, c config) ([]*tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tool{spec: tools.Spec{Name: c.Name, Description: c.Description}, method: method, base: base, path: written(base)}
+	t := &tool{spec: tools.Spec{Name: c.Name, Description: c.Description}, method: method, base: base, path: written(base), kind: "application/json"}
 	t.base.Path, t.base.RawPath = "", ""
 	properties, _ := schema["properties"].(map[string]any)
 	names := slices.Sorted(maps.Keys(properties))

@@ -38,6 +38,7 @@ type tool struct {
 	arguments []argument // outside the body
 	members   bool       // the other arguments are the members of a JSON body
 	body      string     // the argument that is the JSON body; "" with members, or for no body
+	kind      string     // the Content-Type of the body
 	err       error      // why it cannot be called
 }
 
@@ -130,7 +131,7 @@ func (t *tool) request(ctx context.Context, arguments json.RawMessage) (*http.Re
 	request.Header.Set("Accept", "application/json, text/*;q=0.9, */*;q=0.5")
 	request.Header.Set("User-Agent", "agentfly")
 	if content != nil {
-		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Content-Type", t.kind)
 	}
 	for name, v := range t.service.headers {
 		request.Header[name] = v
