@@ -96,8 +96,8 @@ type BrokenError struct{ Text string }
 
 func (e *BrokenError) Error() string { return e.Text }
 
-// TextError is an error whose text the model reads as it stands, with its lines: what a program wrote before it failed. It must name no
-// host path.
+// TextError is an error whose text the model reads as it stands, with its lines: what a program wrote before it failed, or what a service
+// says of a call. It must name no host path but those that the tool's results name, too.
 type TextError struct{ Text string }
 
 func (e *TextError) Error() string { return e.Text }

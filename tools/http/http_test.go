@@ -101,7 +101,7 @@ func TestAnswersOfAService(t *testing.T) {
 	url := serve(t, func(w http.ResponseWriter, q *http.Request) {
 		switch q.URL.Path {
 		case "/missing":
-			http.Error(w, "no such city", http.StatusNotFound)
+			http.Error(w, "no such city;\nGET /v1/cities lists them", http.StatusNotFound)
 		case "/empty":
 			w.WriteHeader(http.StatusNoContent)
 		case "/image":
@@ -132,7 +132,7 @@ func TestAnswersOfAService(t *testing.T) {
 		}
 	})
 	for path, want := range map[string]string{
-		"/missing": "Error: call: HTTP 404 Not Found: no such city",
+		"/missing": "Error: call: HTTP 404 Not Found: no such city;\nGET /v1/cities lists them",
 		"/empty":   "done (HTTP 204)",
 		"/image":   "Error: call: the service returned image/png, which is no text",
 		"/latin1":  "café",

@@ -68,6 +68,7 @@ func (t *tool) Call(ctx context.Context, c tools.Call) (tools.Observation, error
 	}
 	text, err := t.do(request)
 	var broken *tools.BrokenError
+	var said *tools.TextError
 	switch {
 	case err == nil:
 		return tools.Observation{Text: text}, nil
@@ -75,6 +76,8 @@ func (t *tool) Call(ctx context.Context, c tools.Call) (tools.Observation, error
 		return tools.Observation{}, ctx.Err()
 	case errors.As(err, &broken):
 		return tools.Observation{}, &tools.BrokenError{Text: t.spec.Name + ": " + t.service.secrets.Replace(broken.Text)}
+	case errors.As(err, &said):
+		return tools.Observation{}, &tools.TextError{Text: t.spec.Name + ": " + t.service.secrets.Replace(said.Text)}
 	}
 	return tools.Observation{}, fmt.Errorf("%s: %s", t.spec.Name, t.service.secrets.Replace(err.Error()))
 }
@@ -273,7 +276,7 @@ func (t *tool) do(request *http.Request) (string, error) {
 	case code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout:
 		return "", &tools.BrokenError{Text: refusal(code, text)}
 	default:
-		return "", errors.New(refusal(code, text))
+		return "", &tools.TextError{Text: refusal(code, text)}
 	}
 }
 

@@ -146,7 +146,7 @@ func TestServerOverStdio(t *testing.T) {
 	r := tools.NewRegistry(tools.Options{})
 	require.NoError(t, r.Register(made...))
 	require.Equal(t, []string{
-		"my_add", "my_big", "my_change", "my_crash", "my_cwd", "my_dotted_name", "my_env", "my_fail", "my_freeze", "my_gate", "my_hang", "my_internal",
+		"my_add", "my_big", "my_change", "my_crash", "my_cwd", "my_deny", "my_dotted_name", "my_env", "my_fail", "my_freeze", "my_gate", "my_hang", "my_internal",
 		"my_noise", "my_parts", "my_pid", "my_refuse", "my_spawn", "my_structured", "my_waiting",
 	}, r.Names())
 	add := r.Specs()[0]

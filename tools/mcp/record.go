@@ -220,7 +220,7 @@ func (r *replay) call(_ context.Context, tool string, arguments json.RawMessage)
 	case e.Broken:
 		return tools.Observation{}, &tools.BrokenError{Text: e.Error}
 	case e.Error != "":
-		return tools.Observation{}, errors.New(e.Error)
+		return tools.Observation{}, &tools.TextError{Text: e.Error}
 	}
 	return tools.Observation{Text: e.Text, Image: e.Image, Info: e.Info}, nil
 }

@@ -30,6 +30,7 @@ func TestRecordAndReplay(t *testing.T) {
 	calls := [][2]string{
 		{"x_add", `{"a": 1, "b": 2}`},
 		{"x_fail", `{}`},
+		{"x_deny", `{}`},
 		{"x_internal", `{}`},
 		{"x_parts", ``},
 		{"x_crash", `{}`},
@@ -41,6 +42,7 @@ func TestRecordAndReplay(t *testing.T) {
 		want = append(want, invoke(t, live, c[0], c[1]).Observation)
 	}
 	require.NoError(t, shared.Close())
+	require.Equal(t, "Error: GET /v1/items is allowed, not:\n  /srv/data/items", want[2], "the tool's own words, as in a result")
 
 	shared = resources.New(resolve)
 	defer shared.Close()

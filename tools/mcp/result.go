@@ -3,7 +3,6 @@ package mcp
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -56,7 +55,7 @@ func observation(result *sdk.CallToolResult) (tools.Observation, error) {
 		if o.Text == "" {
 			o.Text = "the tool failed without saying why; try other arguments"
 		}
-		return tools.Observation{}, errors.New(o.Text)
+		return tools.Observation{}, &tools.TextError{Text: o.Text}
 	}
 	return o, nil
 }

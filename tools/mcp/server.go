@@ -390,7 +390,7 @@ func (s *server) failure(ctx context.Context, l *connection, err error) error {
 	if refused.Code == jsonrpc.CodeInternalError {
 		return &tools.BrokenError{Text: "the server of this tool failed: " + refused.Message}
 	}
-	return errors.New(refused.Message)
+	return &tools.TextError{Text: refused.Message}
 }
 
 // check ends a server that answers nothing any more, after a call that it did not answer in time. A refusal is an answer, too.

@@ -142,6 +142,11 @@ func newTestServer(hang func(ctx context.Context)) *sdk.Server {
 			r.IsError = true
 			return r, err
 		}},
+		{"deny", nothing, func(map[string]any) (*sdk.CallToolResult, error) {
+			r, err := said("GET /v1/items is allowed, not:\n  /srv/data/items")
+			r.IsError = true
+			return r, err
+		}},
 		{"refuse", nothing, func(map[string]any) (*sdk.CallToolResult, error) {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "n must be even"}
 		}},
