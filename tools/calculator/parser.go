@@ -102,8 +102,20 @@ func (p *parser) number(rest string) error {
 	for n < len(rest) && isDigit(rest[n]) {
 		n++
 	}
+	if strings.HasPrefix(rest, "0x") || strings.HasPrefix(rest, "0X") { // no product: it would be 0 without a word
+		m := 2
+		for m < len(rest) && isDigit(rest[m]) {
+			m++
+		}
+		if m > 2 {
+			return fmt.Errorf("cannot read %q: numbers are decimal; write a product with *, as in 0 * %s", clip(rest[:m]), clip(rest[2:m]))
+		}
+	}
 	whole, commas := rest[:n], n
 	for commas < len(rest) && rest[commas] == ',' {
+		if whole != "" && whole[0] == '0' { // 0,5 is a half in much of the world
+			return fmt.Errorf("cannot read the comma after %q: write a decimal point, as in 0.5", clip(rest[:commas]))
+		}
 		group := rest[commas+1:]
 		digits := 0
 		for digits < len(group) && isDigit(group[digits]) {
