@@ -179,6 +179,8 @@ func TestShell(t *testing.T) {
 	defer cancel()
 	require.Regexp(t, `^Error: the code ran longer than .* and was stopped$`, call(ctx, r, "a", "shell", "command", "(setsid sleep 1000 &); sleep 1000").Observation)
 	require.Contains(t, sh(r, "a", "yes | head -c 10000000"), "characters left out]")
+	half := sh(r, "a", `printf x; yes é | tr -d '\n' | head -c 100000`) // the limit falls into a character
+	require.True(t, strings.HasSuffix(half, fmt.Sprintf("é\n[%d bytes left out]", 100_001-outputLimit+1)), half[len(half)-60:])
 	r.End("a")
 }
 

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/sandbox"
@@ -154,6 +155,8 @@ func (c *command) run(ctx context.Context, script string) (string, int, error) {
 		}
 		text := string(kept)
 		if dropped > 0 {
+			text = string(wholeRunes(kept))
+			dropped += len(kept) - len(text)
 			text += fmt.Sprintf("\n[%d bytes left out]", dropped)
 		}
 		if status, bad := strconv.Atoi(string(line)); whole && bad == nil {
@@ -161,4 +164,17 @@ func (c *command) run(ctx context.Context, script string) (string, int, error) {
 		}
 		return text, 0, ended(c.p.Wait())
 	}
+}
+
+// wholeRunes is a text without the part of a character that a limit left at its end.
+func wholeRunes(text []byte) []byte {
+	for n := len(text) - 1; n >= max(0, len(text)-utf8.UTFMax); n-- {
+		if utf8.RuneStart(text[n]) {
+			if !utf8.FullRune(text[n:]) {
+				return text[:n]
+			}
+			break
+		}
+	}
+	return text
 }

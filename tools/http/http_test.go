@@ -122,6 +122,9 @@ func TestAnswersOfAService(t *testing.T) {
 		case "/runes":
 			w.Header().Set("Content-Type", "application/octet-stream")
 			io.WriteString(w, "x"+strings.Repeat("€", maxBody/3+1)) // the limit falls into a rune
+		case "/accents":
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			io.WriteString(w, "x"+strings.Repeat("é", maxBody))
 		case "/long":
 			http.Error(w, strings.Repeat("x", 10_000), http.StatusBadRequest)
 		case "/flood":
@@ -145,10 +148,11 @@ func TestAnswersOfAService(t *testing.T) {
 		require.Equal(t, want, got.Observation)
 		require.NotEqual(t, trajectory.CauseBroken, got.Cause)
 	}
-	for _, path := range []string{"/flood", "/runes"} {
+	for _, path := range []string{"/flood", "/runes", "/accents"} {
 		got := invoke(t, open(t, map[string]any{"url": url + path, "name": "call", "method": "GET"}, tools.Ref{Limits: tools.Limits{MaxTokens: 1 << 20}}), "call", "{}")
 		require.Less(t, len(got.Observation), maxBody+100)
 		require.True(t, strings.HasSuffix(got.Observation, "[the rest left out]"), path)
+		require.NotContains(t, got.Observation, "\uFFFD", path)
 	}
 }
 

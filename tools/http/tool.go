@@ -286,7 +286,11 @@ func (t *tool) hidden(kind string, data []byte) string {
 	if len(data) <= maxBody {
 		return text
 	}
-	return text[:max(0, min(len(text), maxBody)-t.service.longest)] + "\n[the rest left out]"
+	n := max(0, min(len(text), maxBody)-t.service.longest)
+	for n > 0 && n < len(text) && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n] + "\n[the rest left out]"
 }
 
 func refusal(code int, body string) string {
