@@ -187,8 +187,8 @@ func (d *document) parameter(p map[string]any) (argument, map[string]any, error)
 	return argument{name: str(p["name"]), in: in, explode: p["explode"] != false}, schema, nil
 }
 
-// body adds the JSON body to the arguments: its members where it is an object and no parameter has their names, else as one
-// argument "body".
+// body adds the JSON body to the arguments: its members where it is required, an object of these members alone, and no parameter has
+// their names, else as one argument "body".
 func (d *document) body(t *tool, op, properties map[string]any, required []string) ([]string, error) {
 	if op["requestBody"] == nil {
 		return required, nil
