@@ -21,7 +21,7 @@ type Schema struct {
 	Required    []string   //
 	Closed      bool       // additionalProperties is false
 	Values      *Schema    // additionalProperties is a schema: of the properties that are not listed
-	Items       *Schema    // of an array
+	Items       *Schema    // of an array; nil: its elements are not checked
 	AnyOf       []*Schema  //
 }
 
@@ -50,20 +50,24 @@ type schemaJSON struct {
 	Properties           json.RawMessage `json:"properties,omitempty"`
 	Required             []string        `json:"required,omitempty"`
 	AdditionalProperties json.RawMessage `json:"additionalProperties,omitempty"`
-	Items                *Schema         `json:"items,omitempty"`
+	Items                json.RawMessage `json:"items,omitempty"`
 	AnyOf                []*Schema       `json:"anyOf,omitempty"`
 }
 
-// UnmarshalJSON keeps the order of the properties.
+// UnmarshalJSON keeps the order of the properties. The schema true allows any value.
 func (s *Schema) UnmarshalJSON(data []byte) error {
-	if b := bytes.TrimSpace(data); len(b) == 0 || b[0] != '{' {
+	switch b := bytes.TrimSpace(data); {
+	case string(b) == "true":
+		*s = Schema{}
+		return nil
+	case len(b) == 0 || b[0] != '{':
 		return fmt.Errorf("a schema must be a JSON object, got %s", wording.Clip(string(data), 40))
 	}
 	var in schemaJSON
 	if err := json.Unmarshal(data, &in); err != nil {
 		return err
 	}
-	*s = Schema{Description: in.Description, Enum: in.Enum, Required: in.Required, Items: in.Items, AnyOf: in.AnyOf}
+	*s = Schema{Description: in.Description, Enum: in.Enum, Required: in.Required, AnyOf: in.AnyOf}
 	if len(in.Type) > 0 {
 		if in.Type[0] != '[' {
 			in.Type = slices.Concat([]byte("["), in.Type, []byte("]"))
@@ -80,6 +84,11 @@ func (s *Schema) UnmarshalJSON(data []byte) error {
 		s.Values = new(Schema)
 		if err := json.Unmarshal(in.AdditionalProperties, s.Values); err != nil {
 			return fmt.Errorf("additionalProperties: %w", err)
+		}
+	}
+	if len(in.Items) > 0 && in.Items[0] != '[' { // of a tuple, whose items are a list, no element is checked
+		if err := json.Unmarshal(in.Items, &s.Items); err != nil {
+			return fmt.Errorf("items: %w", err)
 		}
 	}
 	if len(in.Properties) == 0 || string(in.Properties) == "null" {
@@ -105,7 +114,7 @@ func (s *Schema) UnmarshalJSON(data []byte) error {
 
 // MarshalJSON writes the schema with its properties in order.
 func (s *Schema) MarshalJSON() ([]byte, error) {
-	out := schemaJSON{Description: s.Description, Enum: s.Enum, Required: s.Required, Items: s.Items, AnyOf: s.AnyOf}
+	out := schemaJSON{Description: s.Description, Enum: s.Enum, Required: s.Required, AnyOf: s.AnyOf}
 	var err error
 	switch len(s.Types) {
 	case 0:
@@ -121,6 +130,11 @@ func (s *Schema) MarshalJSON() ([]byte, error) {
 		out.AdditionalProperties = json.RawMessage("false")
 	} else if s.Values != nil {
 		if out.AdditionalProperties, err = json.Marshal(s.Values); err != nil {
+			return nil, err
+		}
+	}
+	if s.Items != nil {
+		if out.Items, err = json.Marshal(s.Items); err != nil {
 			return nil, err
 		}
 	}

@@ -186,3 +186,24 @@ func FuzzSchema(f *testing.F) {
 		_ = s.Usage()
 	})
 }
+
+// What servers in the world write beside an object as a schema says nothing of a value: a tuple, true.
+func TestSchemasThatCheckNothing(t *testing.T) {
+	s, err := ParseSchema([]byte(`{"type": "object", "properties": {
+		"any": true,
+		"list": {"type": "array", "items": true},
+		"pair": {"type": "array", "items": [{"type": "number"}, {"type": "string"}], "additionalItems": false},
+		"one": {"anyOf": [{"type": "string"}, true]}
+	}, "required": ["any"]}`))
+	require.NoError(t, err)
+	require.NoError(t, s.Check([]byte(`{"any": {"a": 1}, "list": [1, "a", null], "pair": ["x", 1, 2], "one": 3}`)))
+	require.ErrorContains(t, s.Check([]byte(`{"any": 1, "pair": 3}`)), `"pair" must be`)
+	require.Equal(t, `{"any": any value, "list": list of any value (optional), "pair": list (optional), "one": string or any value (optional)}`, s.Usage())
+	for text, want := range map[string]string{
+		`{"properties": {"a": false}}`: `tools: schema: property "a": a schema must be a JSON object, got false`,
+		`{"items": 3}`:                 "tools: schema: items: a schema must be a JSON object, got 3",
+	} {
+		_, err := ParseSchema([]byte(text))
+		require.EqualError(t, err, want)
+	}
+}
