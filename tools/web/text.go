@@ -89,7 +89,8 @@ type writer struct {
 	b       strings.Builder
 	current strings.Builder // the line
 	space   bool            // white space came since the last word
-	bare    bool            // the line has nothing but a mark
+	bare    bool            // the line has nothing but marks
+	cells   int             // of the line, begun so far
 	hidden  int             // depth within hidden elements of one kind
 	kind    atom.Atom
 }
@@ -127,9 +128,13 @@ func (w *writer) mark(s string) {
 }
 
 func (w *writer) cell() {
-	if w.current.Len() > 0 {
+	w.cells++
+	switch {
+	case w.current.Len() > 0 && !w.bare:
 		w.current.WriteString(" |")
 		w.space = true
+	case w.cells > 1: // the cells before it are empty
+		w.mark("| ")
 	}
 }
 
@@ -140,7 +145,7 @@ func (w *writer) line() {
 		w.b.WriteByte('\n')
 	}
 	w.current.Reset()
-	w.space, w.bare = false, false
+	w.space, w.bare, w.cells = false, false, 0
 }
 
 func (w *writer) String() string {

@@ -25,6 +25,14 @@ func TestTextOf(t *testing.T) {
 	require.Equal(t, "x", deep)
 }
 
+// A cell without text keeps its place in the row; a row without text is left out.
+func TestEmptyCells(t *testing.T) {
+	_, text, err := textOf(strings.NewReader(`<table><tr><th></th><th>A</th><th>B</th></tr><tr><td>x<td>1<td></tr>
+<tr><td><td> </td><td>9</td></tr><tr><td></td><td></td></tr><tr><td><div>alone</div></td></tr></table>`))
+	require.NoError(t, err)
+	require.Equal(t, "| A | B\nx | 1 |\n| | 9\nalone", text)
+}
+
 func FuzzTextOf(f *testing.F) {
 	f.Add("<p>a<li>b<td>c<pre>d\ne</pre><script>f</script><title>g")
 	f.Add("<svg><svg></svg>x</svg>y<br/>z&amp;&#0;")
