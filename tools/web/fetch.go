@@ -15,6 +15,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -224,6 +225,9 @@ func wholeRunes(body []byte) []byte {
 	return body
 }
 
+// declaration is the first line of XML, where it names the character set.
+var declaration = regexp.MustCompile(`^\s*<\?xml\s[^>]*\bencoding\s*=\s*["']([^"']+)["']`)
+
 // read turns the bytes of a page into text. A body that is UTF-8 as a whole is read as such unless something names another character set: what package
 // charset says of the first 1,024 bytes would be windows-1252 where they are all ASCII. JSON is UTF-8 whatever its header names (RFC 8259).
 func read(body []byte, contentType string) (title, text string, err error) {
@@ -237,6 +241,13 @@ func read(body []byte, contentType string) (title, text string, err error) {
 	}
 	set, name, certain := charset.DetermineEncoding(body[:min(len(body), 1024)], contentType)
 	named := certain || page && name != "windows-1252" // by the header, or by a meta element of the page; windows-1252 is what is taken without one
+	if !certain && strings.HasSuffix(kind, "xml") {
+		if m := declaration.FindSubmatch(body[:min(len(body), 1024)]); m != nil {
+			if declared, _ := charset.Lookup(string(m[1])); declared != nil {
+				set, named = declared, true
+			}
+		}
+	}
 	in := set.NewDecoder().Reader(bytes.NewReader(body))
 	if whole := wholeRunes(body); utf8.Valid(whole) && (!named || kind == "application/json" || strings.HasSuffix(kind, "+json")) {
 		in = bytes.NewReader(whole)

@@ -20,6 +20,7 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/text/encoding/charmap"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -317,4 +318,23 @@ func TestFetchParams(t *testing.T) {
 		_, err := Fetch(t.Context(), resources.New(resources.Options{}), c.params)
 		require.ErrorContains(t, err, c.want)
 	}
+}
+
+// XML says its character set in its first line; the header's goes before it (RFC 7303).
+func TestCharacterSetOfXML(t *testing.T) {
+	feed, err := charmap.Windows1251.NewEncoder().String(`<?xml version="1.0" encoding="windows-1251"?><p>мир</p>`)
+	require.NoError(t, err)
+	for _, kind := range []string{"application/xml", "text/xml", "application/rss+xml", "application/xhtml+xml", "text/xml; charset=windows-1251", ""} {
+		_, text, err := read([]byte(feed), kind)
+		require.NoError(t, err)
+		require.Contains(t, text, "мир", kind)
+	}
+	for _, declared := range []string{"UTF-8", "nonsense"} {
+		_, text, err := read([]byte(`<?xml version="1.0" encoding="`+declared+`"?><p>мир</p>`), "application/xml")
+		require.NoError(t, err)
+		require.Contains(t, text, "мир", declared)
+	}
+	_, text, err := read([]byte(`<?xml version='1.0' encoding='windows-1251'?><p>мир</p>`), "text/xml; charset=utf-8")
+	require.NoError(t, err)
+	require.Contains(t, text, "мир")
 }
