@@ -47,7 +47,7 @@ func (s *stdio) Read(ctx context.Context) (jsonrpc.Message, error) {
 		if len(line) == 0 {
 			continue
 		}
-		message, err := jsonrpc.DecodeMessage(line)
+		message, err := jsonrpc.DecodeMessage(keepDigits(line))
 		if err == nil {
 			return message, nil
 		}

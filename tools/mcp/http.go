@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -58,7 +59,12 @@ func (w *web) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Method == http.MethodPost {
 		w.refusal.Store(refusal(response))
 	}
-	response.Body = &bounded{ReadCloser: response.Body, over: over, lines: strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream")}
+	events := strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream")
+	body := &exactBody{ReadCloser: &bounded{ReadCloser: response.Body, over: over, lines: events}}
+	if events {
+		body.lines = bufio.NewReader(body.ReadCloser)
+	}
+	response.Body, response.ContentLength = body, -1
 	return response, nil
 }
 

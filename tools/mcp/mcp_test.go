@@ -185,14 +185,19 @@ func TestServerOverStdio(t *testing.T) {
 	require.Equal(t, trajectory.CauseBroken, got.Cause)
 }
 
+// structuredObservation is that of the tool structured: the digits are the server's, and no character is escaped for a web page.
+var structuredObservation = tools.Observation{
+	Text: `{"id":1234567890123456789,"tag":"<a&b>"}`, Info: map[string]any{"id": json.Number("1234567890123456789"), "tag": "<a&b>"},
+}
+
 func TestResults(t *testing.T) {
 	s := openTest(t, command("tools"), usual)
 	o, err := s.call(t.Context(), "add", json.RawMessage(`{"a":1,"b":2}`))
 	require.NoError(t, err)
-	require.Equal(t, tools.Observation{Text: "3", Info: map[string]any{"sum": 3.0}}, o)
+	require.Equal(t, tools.Observation{Text: "3", Info: map[string]any{"sum": json.Number("3")}}, o)
 	o, err = s.call(t.Context(), "structured", nil)
 	require.NoError(t, err)
-	require.Equal(t, tools.Observation{Text: `{"x":1}`, Info: map[string]any{"x": 1.0}}, o)
+	require.Equal(t, structuredObservation, o)
 	o, err = s.call(t.Context(), "parts", nil)
 	require.NoError(t, err)
 	require.Equal(t, "one\na: file:///a first\ntwo\n[file:///c: 2 bytes left out]\n[1 more images left out]\n[sound left out]", o.Text)

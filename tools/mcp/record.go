@@ -174,6 +174,7 @@ func readRecording(path string) (*replay, []offer, error) {
 		var e entry
 		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
 		d.DisallowUnknownFields()
+		d.UseNumber()
 		if err := d.Decode(&e); err != nil {
 			return nil, nil, fail(n, "the line cannot be read: %v", err)
 		}

@@ -32,6 +32,7 @@ func TestRecordAndReplay(t *testing.T) {
 		{"x_fail", `{}`},
 		{"x_deny", `{}`},
 		{"x_internal", `{}`},
+		{"x_structured", `{}`},
 		{"x_parts", ``},
 		{"x_crash", `{}`},
 		{"x_add", `{"b":3, "a":4}`},
@@ -71,7 +72,7 @@ func TestRecordingOfRepeatedCalls(t *testing.T) {
 	from, offers, err := readRecording(path)
 	require.NoError(t, err)
 	require.Equal(t, []offer{{Name: "roll", Parameters: json.RawMessage(`{"type":"object"}`)}}, offers)
-	for _, want := range []tools.Observation{{Text: "3"}, {Text: "5", Image: "data:,x", Info: map[string]any{"n": 5.0}}, {Text: "5", Image: "data:,x", Info: map[string]any{"n": 5.0}}} {
+	for _, want := range []tools.Observation{{Text: "3"}, {Text: "5", Image: "data:,x", Info: map[string]any{"n": json.Number("5")}}, {Text: "5", Image: "data:,x", Info: map[string]any{"n": json.Number("5")}}} {
 		got, err := from.call(t.Context(), "roll", json.RawMessage(`{"x":1.0}`))
 		require.NoError(t, err)
 		require.Equal(t, want, got)

@@ -39,14 +39,19 @@ func observation(result *sdk.CallToolResult) (tools.Observation, error) {
 		lines = append(lines, "[sound left out]")
 	}
 	if result.StructuredContent != nil {
-		data, err := json.Marshal(result.StructuredContent)
+		content, err := structured(result)
 		if err != nil {
 			return o, fmt.Errorf("the structured content cannot be read: %w", err)
 		}
-		if err := json.Unmarshal(data, &o.Info); err != nil { // no object
-			o.Info = map[string]any{"result": result.StructuredContent}
+		var object bool
+		if o.Info, object = content.(map[string]any); !object {
+			o.Info = map[string]any{"result": content}
 		}
 		if len(result.Content) == 0 {
+			data, err := tools.Marshal(content)
+			if err != nil {
+				return o, err
+			}
 			lines = append(lines, string(data))
 		}
 	}
@@ -58,6 +63,18 @@ func observation(result *sdk.CallToolResult) (tools.Observation, error) {
 		return tools.Observation{}, &tools.TextError{Text: o.Text}
 	}
 	return o, nil
+}
+
+// structured is the structured content of a result, with the digits of its numbers as the server wrote them.
+func structured(result *sdk.CallToolResult) (content any, err error) {
+	text, ok := result.Meta[exactKey].(string)
+	if !ok {
+		return result.StructuredContent, nil
+	}
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	err = d.Decode(&content)
+	return content, err
 }
 
 func resourceText(r *sdk.ResourceContents) string {

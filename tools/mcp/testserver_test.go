@@ -124,7 +124,7 @@ func newTestServer(hang func(ctx context.Context)) *sdk.Server {
 			return r, nil
 		}},
 		{"structured", nothing, func(map[string]any) (*sdk.CallToolResult, error) {
-			return &sdk.CallToolResult{Content: []sdk.Content{}, StructuredContent: map[string]any{"x": 1}}, nil
+			return &sdk.CallToolResult{Content: []sdk.Content{}, StructuredContent: json.RawMessage(`{"id": 1234567890123456789, "tag": "<a&b>"}`)}, nil
 		}},
 		{"parts", nothing, func(map[string]any) (*sdk.CallToolResult, error) {
 			return &sdk.CallToolResult{Content: []sdk.Content{
