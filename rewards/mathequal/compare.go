@@ -107,6 +107,9 @@ func meanings(n *node) []*node {
 	case kindBased:
 		return n.args
 	case kindQuantity:
+		if n.unit.operates() {
+			return nil
+		}
 		return n.args
 	}
 	return []*node{n}
@@ -250,13 +253,19 @@ func (c *comparer) sameItems(a, b []*node, anyOrder bool) bool {
 
 func (c *comparer) sameQuantity(a, b *node) bool {
 	x, y := a.args[0], b.args[0]
-	if !a.unit.within(b.unit) && !b.unit.within(a.unit) {
+	forth, back := a.unit.within(b.unit), b.unit.within(a.unit)
+	if !forth && !back || (a.unit.operates() || b.unit.operates()) && !(forth && back) {
 		return false
 	}
 	if a.unit.factor.Cmp(b.unit.factor) == 0 || !maps.Equal(a.unit.dimensions, b.unit.dimensions) {
 		return c.same(x, y)
 	}
 	return c.same(&node{kind: kindMul, args: []*node{x, number(a.unit.factor)}}, &node{kind: kindMul, args: []*node{y, number(b.unit.factor)}})
+}
+
+// operates tells whether a word of a measure makes another number of the value.
+func (m *measure) operates() bool {
+	return slices.ContainsFunc(m.counted, func(w countedWord) bool { return operations[w.name] })
 }
 
 // within tells whether a measure says nothing that the other one does not say too: feet is within feet tall, and boys is not within girls.

@@ -198,7 +198,7 @@ func (l *lexer) word(run string) bool {
 		l.add(tokWord, run)
 	case l.perUnit(lower), (run == "C" || run == "F") && l.afterDegree():
 		l.add(tokWord, run)
-	case l.inText || len(run) > 3 || len(run) > 1 && (lower == "sq" || units[lower].factor != nil) && l.afterValue():
+	case l.inText || len(run) > 3 || len(run) > 1 && (lower == "sq" || units[lower].factor != nil || operations[lower]) && l.afterValue():
 		l.add(tokWord, run)
 	case !l.latex && l.space && l.afterValue() && mayBeUnit(run):
 		l.differs = true

@@ -267,6 +267,8 @@ func TestSentences(t *testing.T) {
 		{"The answer is 5 squared.", "25", []string{"5"}},
 		{"The answer is \\boxed{5 \\text{ hundred}}.", "500", []string{"5"}},
 		{"The answer is 5 twice.", "5 twice", []string{"5"}},
+		{"The answer is **5** twice", "5 twice", []string{"5"}},
+		{"The answer is **5** half.", "5 half", []string{"5"}},
 		{"v = at + 5", "v = at + 5", []string{"5"}},
 		{"ax + by, 5", "ax + by, 5", []string{"5"}},
 		{"y = at, 5", "y = at, 5", []string{"5"}},

@@ -132,7 +132,8 @@ var basic = map[string]map[string]int{
 // statements are words that say something of the letters before them: no unit, and nothing that is counted.
 var statements = set("is", "are", "not", "only", "even", "odd", "prime", "divides")
 
-// operations are words that make another number of the one before them: no unit, and nothing that is counted.
+// operations are words that make another number of the one before them, not always the same: 5 mil is 5 million or 5/1000 of an inch. A
+// value before one equals only the same value before the same words.
 var operations = set("squared", "cubed", "factorial", "half", "halves", "twice", "mil", "mils")
 
 // shortWords are the words of two letters; two others are a product of variables.

@@ -225,8 +225,6 @@ func (p parser) measure() (*measure, error) {
 			power = 3
 		case t.kind == tokWord && word == "per":
 			sign = -1
-		case t.kind == tokWord && operations[word]:
-			return nil, errParse
 		case t.kind == tokWord:
 			p.tokens.pos++
 			n, err := p.unitPower(power)
