@@ -427,6 +427,25 @@ func TestSmallDomains(t *testing.T) {
 	}
 }
 
+// A factorial or a binomial that begins to have values at a large number has enough of them.
+func TestLateDomains(t *testing.T) {
+	for pair, want := range map[string]bool{
+		`\binom{n}{60}x ;; x\binom{n}{n-60}`:              true,
+		`\binom{n}{200} ;; \binom{n}{n-200}`:              true,
+		`\binom{n}{k+60} ;; \binom{n}{n-k-60}`:            true,
+		`\frac{n!}{(n-60)!} ;; 60!\binom{n}{60}`:          true,
+		`\binom{n-60}{3} ;; \frac{(n-60)(n-61)(n-62)}{6}`: true,
+		`x+\binom{n}{200}=1 ;; 2x+2\binom{n}{n-200}=2`:    true,
+		`\binom{n}{60} ;; \binom{n}{61}`:                  false,
+		`\binom{n}{200} ;; 1+(n-200)\cdot 201`:            false,
+		`\binom{2}{k}+60-60 ;; 1+2k-k^2`:                  false,
+	} {
+		a, b, _ := strings.Cut(pair, " ;; ")
+		require.Equal(t, want, Equal(a, b, Options{}), pair)
+		require.Equal(t, want, Equal(b, a, Options{}), pair)
+	}
+}
+
 // TestLongTuples shows that the first entries of a long tuple leave steps for the last.
 func TestLongTuples(t *testing.T) {
 	tuple := func(entry string, n int, last string) string {

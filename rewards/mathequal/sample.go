@@ -102,7 +102,11 @@ func (s *sampler) draw() point {
 	at := point{}
 	for k, name := range s.variables {
 		if s.whole[name] {
-			at[name] = big.NewRat(s.random.Int64N(now.whole+1), 1)
+			v := big.NewRat(s.random.Int64N(now.whole+1), 1)
+			if s.drawn >= round && len(s.numbers) > 0 && s.random.IntN(2) == 1 { // for n over 60
+				v.Add(v, new(big.Rat).Abs(s.numbers[s.random.IntN(len(s.numbers))]))
+			}
+			at[name] = v
 			continue
 		}
 		v := big.NewRat(s.random.Int64N(now.most*grain)+1, now.over*grain)
