@@ -2,7 +2,6 @@ package gpython
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/go-python/gpython/py"
 	"github.com/go-python/gpython/vm"
@@ -92,8 +91,20 @@ func (a *attributes) M__getattribute__(name string) (py.Object, error) {
 	if v, ok := a.of.Dict[name]; ok {
 		return v, nil
 	}
-	class := a.of.Base.NativeGetAttrOrNil(name) != nil
-	if name == "args" || class || strings.HasPrefix(name, "__") {
+	switch name {
+	case "args":
+		return a.of.Args, nil
+	case "__dict__":
+		return a.of.Dict, nil
+	case "__cause__":
+		return orNone(a.of.Cause), nil
+	case "__str__", "__repr__":
+		return method(name, 0, 0, func(py.Object, []py.Object) (py.Object, error) {
+			s, err := exceptionText(a.of, name)
+			return py.String(s), err
+		}), nil
+	}
+	if a.of.Base.NativeGetAttrOrNil(name) != nil {
 		return py.GetAttrString(a.of, name)
 	}
 	return nil, py.ExceptionNewf(py.AttributeError, "'%s' object has no attribute '%s'", a.of.Base.Name, name)

@@ -77,6 +77,7 @@ func repair(ctx py.Context) {
 		}
 		return nil, py.ExceptionNewf(py.AttributeError, "'%s' object has no attribute '__name__'", self.Type().Name)
 	}}
+	py.ObjectType.Dict["__class__"] = &py.Property{Fget: func(self py.Object) (py.Object, error) { return self.Type(), nil }}
 	addMethods()
 	repairOperators()
 	repairExceptions(b)

@@ -159,3 +159,18 @@ def tuples() -> Any:
     t = (1, 2) + (3,)
     t += ()
     return [t, () + t, (0,) + t]
+
+
+@tool()
+def specials() -> Any:
+    e, own, none = KeyError("k"), Named("a"), ValueError()
+    out = [e.__class__ is KeyError, own.__class__.__name__, own.__class__ is type(own), getattr(e, "__class__").__name__, type(e).__name__, isinstance(e, e.__class__)]
+    out += [e.__str__(), e.__repr__(), own.__str__(), own.__repr__(), none.__str__(), none.__repr__(), e.__cause__]
+    out += [hasattr(e, n) for n in ["__class__", "__dict__", "__cause__", "__str__", "__nothing__"]]
+    own.more = 1
+    out += [own.__dict__, (1).__class__.__name__, "a".__class__ is str, Count(1).__class__.__name__, Count(1).__class__ is Count]
+    try:
+        raise own from e
+    except Named as caught:
+        out.append(caught.__cause__ is e)
+    return out
