@@ -359,25 +359,13 @@ func addToDict() {
 	each("items", func(k string, v py.Object) py.Object { return py.Tuple{py.String(k), v} })
 	add("clear", 0, 0, func(d py.StringDict, _ []py.Object) (py.Object, error) { clear(d); return py.None, nil })
 	add("copy", 0, 0, func(d py.StringDict, _ []py.Object) (py.Object, error) { return d.Copy(), nil })
-	add("update", 1, 1, func(d py.StringDict, args []py.Object) (py.Object, error) {
-		more, err := py.DictNew(py.StringDictType, args, nil)
-		if given, ok := args[0].(py.StringDict); ok {
-			more, err = given, nil
-		}
-		if err == nil {
-			for k, v := range more.(py.StringDict) {
-				d[k] = v
-			}
-		}
-		return py.None, err
-	})
-	key := func(o py.Object) (string, error) {
-		k, ok := o.(py.String)
-		if !ok {
-			return "", py.ExceptionNewf(py.TypeError, "gpython's dicts have string keys only; or use runtime: cpython")
-		}
-		return string(k), nil
+	py.StringDictType.New = func(_ *py.Type, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		d := py.NewStringDict()
+		return d, fill(d, "dict", args, kwargs)
 	}
+	py.StringDictType.Dict["update"] = py.MustNewMethod("update", func(self py.Object, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		return py.None, fill(self.(py.StringDict), "update", args, kwargs)
+	}, 0, "")
 	add("setdefault", 1, 2, func(d py.StringDict, args []py.Object) (py.Object, error) {
 		k, err := key(args[0])
 		if err != nil {
@@ -406,4 +394,45 @@ func addToDict() {
 		}
 		return nil, py.ExceptionNewf(py.KeyError, "%s", k)
 	})
+}
+
+// fill puts into a dict what dict and update are given: another dict or pairs, and names with values.
+func fill(d py.StringDict, name string, args py.Tuple, kwargs py.StringDict) error {
+	var from py.Object = py.Tuple{}
+	if err := py.UnpackTuple(args, nil, name, 0, 1, &from); err != nil {
+		return err
+	}
+	if given, ok := from.(py.StringDict); ok {
+		maps.Copy(d, given)
+	} else {
+		pairs, err := py.SequenceList(from)
+		if err != nil {
+			return err
+		}
+		for i, p := range pairs.Items {
+			pair, err := py.SequenceTuple(p)
+			if err != nil {
+				return py.ExceptionNewf(py.TypeError, "cannot convert dictionary update sequence element #%d to a sequence", i)
+			}
+			if len(pair) != 2 {
+				return py.ExceptionNewf(py.ValueError, "dictionary update sequence element #%d has length %d; 2 is required", i, len(pair))
+			}
+			k, err := key(pair[0])
+			if err != nil {
+				return err
+			}
+			d[k] = pair[1]
+		}
+	}
+	maps.Copy(d, kwargs)
+	return nil
+}
+
+// key is the key of a dict.
+func key(o py.Object) (string, error) {
+	k, ok := o.(py.String)
+	if !ok {
+		return "", py.ExceptionNewf(py.TypeError, "gpython's dicts have string keys only; or use runtime: cpython")
+	}
+	return string(k), nil
 }

@@ -359,3 +359,23 @@ def test_strings():
 
 def test_fails():
     assert "%s" % 1 == "2", "said %d" % 1
+
+
+@tool()
+def pairs():
+    d = dict({"a": 1}, b=2)
+    e = dict(d)
+    e["c"] = 3
+    d.update(zip("xy", [1, 2]))
+    d.update([["z", 3]], w=4)
+    d.update(v=5)
+    d.update(e)
+    d.update()
+    out = [dict(zip(["a", "b"], [1, 2])), dict([("a", 1)]), dict((("a", 1), ["b", 2])), dict(["ab", "cd"]), dict((k, 1) for k in "ab"), dict(e.items()), dict(), dict(k=1)]
+    out += [sorted(d.items()), sorted(e.items())]
+    for wrong in [[("a", 1, 2)], [()], [1], 1]:
+        try:
+            out.append(dict(wrong))
+        except (TypeError, ValueError) as x:
+            out.append(type(x).__name__)
+    return out
