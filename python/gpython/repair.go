@@ -52,6 +52,7 @@ func repair(ctx py.Context) {
 	for _, n := range []string{"abs", "divmod", "pow"} {
 		b[n] = withNumbers(n, b[n])
 	}
+	b["sum"] = sumOf(b["sum"])
 	b["callable"] = py.MustNewMethod("callable", func(_, o py.Object) (py.Object, error) {
 		_, ok := o.(py.I__call__)
 		return py.NewBool(ok), nil
@@ -81,6 +82,32 @@ func repair(ctx py.Context) {
 	addMethods()
 	repairOperators()
 	repairExceptions(b)
+}
+
+// sumOf is sum, which in gpython overwrites items of tuples.
+func sumOf(original py.Object) *py.Method {
+	return py.MustNewMethod("sum", func(_ py.Object, args py.Tuple) (py.Object, error) {
+		if len(args) != 2 {
+			return py.Call(original, args, nil)
+		}
+		all, isTuple := args[1].(py.Tuple)
+		if !isTuple {
+			return py.Call(original, py.Tuple{args[0], asNumber(args[1])}, nil)
+		}
+		parts, err := py.SequenceList(args[0])
+		if err != nil {
+			return nil, err
+		}
+		all = slices.Clone(all)
+		for _, p := range parts.Items {
+			t, ok := p.(py.Tuple)
+			if !ok {
+				return nil, py.ExceptionNewf(py.TypeError, "can only concatenate tuple (not \"%s\") to tuple", p.Type().Name)
+			}
+			all = append(all, t...)
+		}
+		return all, nil
+	}, 0, "")
 }
 
 // mathAdded is what the module math has besides gpython's own.

@@ -379,3 +379,14 @@ def pairs():
         except (TypeError, ValueError) as x:
             out.append(type(x).__name__)
     return out
+
+
+@tool()
+def sums():
+    out = [sum([(1,), (2, 3)], ()), sum(((i,) for i in range(3)), (9,)), sum([], (1,)), sum([[1], [2, 3]], []), sum([1, 2.5]), sum([True, True]), sum([1, 2], 3), sum(x > 1 for x in [1, 2, 3]), sum([1], True)]
+    for wrong in [lambda: sum([(1,)]), lambda: sum([1], ()), lambda: sum(["a"], ""), lambda: sum(1)]:
+        try:
+            out.append(wrong())
+        except TypeError:
+            out.append("TypeError")
+    return out
