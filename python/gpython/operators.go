@@ -3,6 +3,7 @@ package gpython
 import (
 	"math"
 	"math/big"
+	"reflect"
 	"slices"
 	_ "unsafe" // for go:linkname
 
@@ -217,14 +218,20 @@ func withNumbers(name string, f py.Object) *py.Method {
 
 // compare is a comparison that gpython refuses or gets wrong; nil: its own is right.
 func compare(a, b py.Object, how int32) (py.Object, error) {
-	_, listA := items(a)
-	_, listB := items(b)
+	itemsA, listA := items(a)
+	itemsB, listB := items(b)
 	if order, is := exact(a, b); is && how <= vm.PyCmp_GE {
 		return py.NewBool([]bool{order < 0, order <= 0, order == 0, order != 0, order == 1, order == 0 || order == 1}[how]), nil
 	}
 	switch {
 	case isSet(a) && isSet(b) && how <= vm.PyCmp_GE:
 		return compareSets(a, b, how)
+	case listA && listB && a.Type() == b.Type() && (how == vm.PyCmp_EQ || how == vm.PyCmp_NE):
+		return py.NewBool(slices.EqualFunc(itemsA, itemsB, equal) == (how == vm.PyCmp_EQ)), nil
+	case byIdentity(a) && (how == vm.PyCmp_EQ || how == vm.PyCmp_NE) && a.Type() == b.Type():
+		return py.NewBool((a == b) == (how == vm.PyCmp_EQ)), nil
+	case byIdentity(a) && listB && (how == vm.PyCmp_IN || how == vm.PyCmp_NOT_IN):
+		return py.NewBool(find(itemsB, a) >= 0 == (how == vm.PyCmp_IN)), nil
 	case how == vm.PyCmp_EQ || how == vm.PyCmp_NE || how > vm.PyCmp_GE:
 		return nil, nil
 	case listA && listB && a.Type() == b.Type():
@@ -237,6 +244,12 @@ func compare(a, b py.Object, how int32) (py.Object, error) {
 		return nil, nil
 	}
 	return map[int32]func(a, b py.Object) (py.Object, error){vm.PyCmp_LT: py.Lt, vm.PyCmp_LE: py.Le, vm.PyCmp_GT: py.Gt, vm.PyCmp_GE: py.Ge}[how](asNumber(a), asNumber(b))
+}
+
+// byIdentity tells whether an object equals only itself, as exceptions and functions do: gpython refuses to compare them.
+func byIdentity(o py.Object) bool {
+	_, compares := o.(py.I__eq__)
+	return !compares && reflect.TypeOf(o).Comparable()
 }
 
 // exact compares a whole number with a float, as neither is rounded: -1, 0, 1, or 2 where one is no number. It is false of other pairs.

@@ -390,3 +390,14 @@ def sums():
         except TypeError:
             out.append("TypeError")
     return out
+
+
+@tool()
+def same():
+    a, b = ValueError("a"), ValueError("a")
+    x, y = Wrong("w"), Wrong("w")
+    f = lambda: 1
+    g = lambda: 1
+    out = [a == a, a != a, a == b, a != b, x == x, x == y, x != y, a == x, a == 1, a != None, 1 == a, f == f, f == g, f != g, len == len, len == max]
+    out += [a in [a], a in [b], a not in (b, a), [b, a].index(a), [a, b, a].count(a), f in [g], f in (g, f), [a] == [a], [a] == [b], (a,) != (b,), [(f,)] == [(f,)]]
+    return out
