@@ -128,6 +128,9 @@ func (f *finder) walk(s string, emit func(id int32, from, to int)) {
 		if a.RStrip {
 			stop = while(f.tables, s, stop, space)
 		}
+		if start >= stop { // the token before took all of this one, which is white space; the library drops an empty stretch too
+			continue
+		}
 		if done < start {
 			emit(-1, done, start)
 		}

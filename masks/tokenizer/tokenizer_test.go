@@ -167,6 +167,24 @@ func TestAddedByTemplate(t *testing.T) {
 	require.Equal(t, []int32{1}, after)
 }
 
+// The ids are those of tokenizers 0.23.3. Where it ends the program, for the space that it would cut backwards, the white space is the first
+// token's alone.
+func TestAddedTokensThatTakeSpaceInARow(t *testing.T) {
+	for strips, want := range map[string]map[string][]int32{
+		`"lstrip":true`:                {"<m>  a": {2, 0}, "  <m>  a": {3, 2, 0}, "<m>  ": {2}, "<m>   a": {2, 0}},
+		`"lstrip":true,"rstrip":true`:  {"<m>  a": {2, 0}, "<m>    a": {2, 0}},
+		`"lstrip":false`:               {"<m>  a": {2, 3, 0}, "<m>   a": {2, 3, 1, 0}, "<m>    a": {2, 3, 3, 0}},
+		`"lstrip":true,"special":true`: {"<m>  a": {2, 0}},
+	} {
+		tok, err := FromJSON([]byte(`{"added_tokens":[{"id":2,"content":"<m>","rstrip":true,"special":true},{"id":3,"content":"  ",` + strips + `}],
+			"model":{"type":"BPE","vocab":{"a":0," ":1},"merges":[]}}`))
+		require.NoError(t, err)
+		for text, ids := range want {
+			require.Equal(t, ids, tok.Encode(text), "%s: %q", strips, text)
+		}
+	}
+}
+
 func TestConcurrentUse(t *testing.T) {
 	tok, _ := smollm2(t)
 	inputs := hardStrings(t)[:400]
