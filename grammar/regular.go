@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp/syntax"
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -20,13 +21,66 @@ func Regexp(pattern string) (Expr, error) {
 }
 
 // regular is the texts in which a regular expression in Go's syntax matches somewhere, unless ^ and $ bind it, as JSON Schema has it: in
-// JSON, and a dot is no line end of JavaScript's.
+// JSON, a dot is no line end of JavaScript's, and \S no white space of JavaScript's.
 func regular(pattern string, left *budget) (Expr, error) {
+	if _, err := syntax.Parse(pattern, syntax.Perl); err != nil { // told in the words of the schema
+		return Expr{}, err
+	}
 	p := patternReader{
 		write: quoted, dot: everyRune.without('\n').without('\r').minus('\u2028', '\u2029'), left: left,
 		anything: Repeat(anyCharacter, 0, -1),
 	}
-	return p.read(pattern)
+	return p.read(withoutSpaces(pattern))
+}
+
+// White space of JavaScript's \s and the other characters, as parts of a class. A range is last, so that a - behind it is itself.
+const (
+	spaces    = `\x09-\x0D\x20\x{A0}\x{1680}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}\x{FEFF}\x{2000}-\x{200A}`
+	notSpaces = `\x00-\x08\x0E-\x1F\x21-\x{9F}\x{A1}-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027}\x{202A}-\x{202E}` +
+		`\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{FEFE}\x{FF00}-\x{10FFFF}`
+)
+
+// withoutSpaces is a pattern that is valid, with a wider white space where it excludes white space: \S, and \s in a class behind [^. Go's \s
+// is five characters, JavaScript's 25. What lets white space in keeps Go's, all of which JavaScript has too.
+func withoutSpaces(pattern string) string {
+	var b strings.Builder
+	class, negated := false, false
+	for i := 0; i < len(pattern); {
+		rest := pattern[i:]
+		part := rest[:1] // that is read now, and what is written for it
+		written := ""
+		switch {
+		case strings.HasPrefix(rest, `\Q`):
+			part, _, _ = strings.Cut(rest, `\E`)
+		case rest[0] == '\\':
+			part = rest[:2]
+			switch {
+			case part == `\S` && !class:
+				written = "[^" + spaces + "]"
+			case part == `\S` && !negated:
+				written = notSpaces
+			case part == `\s` && class && negated:
+				written = spaces
+			}
+		case class && strings.HasPrefix(rest, "[:"): // [:alpha:]
+			if name, _, ok := strings.Cut(rest[2:], ":]"); ok {
+				part = rest[:len(name)+4]
+			}
+		case class:
+			class = rest[0] != ']'
+		case rest[0] == '[':
+			class, negated = true, strings.HasPrefix(rest, "[^")
+			if negated {
+				part = rest[:2]
+			}
+			if strings.HasPrefix(rest[len(part):], "]") { // the first one is itself
+				part = rest[:len(part)+1]
+			}
+		}
+		b.WriteString(cmp.Or(written, part))
+		i += len(part)
+	}
+	return b.String()
 }
 
 // anyCharacter is one of a JSON string in its shortest form.

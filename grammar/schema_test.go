@@ -269,6 +269,15 @@ func TestBoundsOfNumbers(t *testing.T) {
 	}
 }
 
+// javascriptSpace are texts of one character that is \s in JavaScript's regular expressions, and noSpace are others. Go's \s has fewer.
+var (
+	javascriptSpace = []string{
+		`"\t"`, `"\n"`, `"\u000b"`, `"\f"`, `"\r"`, `" "`, "\"\u00a0\"", "\"\u1680\"", "\"\u2000\"", "\"\u2005\"", "\"\u200a\"", "\"\u2028\"", "\"\u2029\"", "\"\u202f\"",
+		"\"\u205f\"", "\"\u3000\"", "\"\ufeff\"",
+	}
+	noSpace = []string{`"a"`, `"\u0000"`, `"\u001f"`, `"!"`, `"]"`, `"\\"`, "\"\u009f\"", "\"\u00a1\"", "\"\u180e\"", "\"\u200b\"", "\"\u2060\"", "\"\ufefe\"", "\"\uff00\"", `"😀"`, "\"\U0010ffff\""}
+)
+
 func TestSchemaDetails(t *testing.T) {
 	for _, c := range []struct {
 		schema  string
@@ -292,6 +301,19 @@ func TestSchemaDetails(t *testing.T) {
 		{`{"type": "integer", "nullable": true}`, []string{`1`, `null`}, []string{`1.0`}},
 		{`{"allOf": [{"type": "boolean"}]}`, []string{`true`}, []string{`null`}},
 		{`{"enum": ["x<y", "a"], "type": "string"}`, []string{`"x<y"`}, []string{`"x\u003cy"`, `"b"`}},
+		{`{"type": "string", "pattern": "^\\S$"}`, noSpace, javascriptSpace},
+		{`{"type": "string", "pattern": "^[^\\s]$"}`, noSpace, javascriptSpace},
+		{`{"type": "string", "pattern": "^[^\\s-]$"}`, noSpace, append([]string{`"-"`}, javascriptSpace...)},
+		{`{"type": "string", "pattern": "^[\\S]$"}`, noSpace, javascriptSpace},
+		{`{"type": "string", "pattern": "^[\\S\u00a0-]$"}`, append([]string{"\"\u00a0\"", `"-"`}, noSpace...), []string{`" "`, `"\u000b"`, "\"\u3000\""}},
+		{`{"type": "string", "pattern": "^[]\\S]$"}`, noSpace, javascriptSpace},
+		{`{"type": "string", "pattern": "^[[:digit:]\\S]\\S$"}`, []string{`"1a"`, `"a1"`}, []string{"\"1\u00a0\"", "\"\u00a01\""}},
+		{`{"type": "string", "pattern": "^[^\\Sa]$"}`, []string{`" "`, `"\n"`}, []string{`"a"`, `"b"`, "\"\u200b\""}},
+		{`{"type": "string", "pattern": "^[^a]\\s$"}`, []string{`"b "`}, []string{"\"b\u00a0\"", `"a "`}},
+		{`{"type": "string", "pattern": "^[[:]\\s$"}`, []string{`"[ "`, `": "`}, []string{`"[a"`}},
+		{`{"type": "string", "pattern": "^\\s[\\s]$"}`, []string{`"\t "`}, []string{`"a "`, `" a"`}},
+		{`{"type": "string", "pattern": "^\\\\S[\\[\\]\\\\S]\\[\\S$"}`, []string{`"\\S[[a"`, `"\\S\\[a"`}, []string{`"aS[a"`, "\"\\\\S[[\u00a0\"", `"\\Sa[a"`}},
+		{`{"type": "string", "pattern": "^\\Q\\S[\\E\\S$"}`, []string{`"\\S[a"`}, []string{"\"\\\\S[\u00a0\"", `"a[a"`}},
 		{`{}`, []string{`1`, `{"a": null}`}, []string{`nul`}},
 		{`true`, []string{`[]`}, nil},
 	} {
