@@ -16,6 +16,7 @@ type Options struct {
 	BOSToken string
 	EOSToken string
 	Specials map[string]string // other variables by name: pad_token, unk_token, …
+	ToolUse  string            // source of the template that renders conversations with tools, as in transformers; "": the same one
 }
 
 // probeTime is the time of renderings whose text is not used.
@@ -40,6 +41,7 @@ type Template struct {
 	prog    *program
 	lib     *library
 	options Options
+	toolUse *Template // of Options.ToolUse; nil without it
 }
 
 // Compile reads a template. The error is a *CompileError that names the construct and line.
@@ -53,8 +55,19 @@ func Compile(source string, o Options) (*Template, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Template{source: source, prog: prog, lib: lib, options: o}, nil
+	t := &Template{source: source, prog: prog, lib: lib, options: o}
+	if o.ToolUse != "" {
+		own := o
+		own.ToolUse = ""
+		if t.toolUse, err = Compile(o.ToolUse, own); err != nil {
+			return nil, fmt.Errorf("tool_use: %w", err)
+		}
+	}
+	return t, nil
 }
+
+// ToolUse is the template that Options.ToolUse gives for conversations with tools; nil: there is none. Render takes it by itself.
+func (t *Template) ToolUse() *Template { return t.toolUse }
 
 // Source is the text that was compiled.
 func (t *Template) Source() string { return t.source }
@@ -65,6 +78,9 @@ func (t *Template) Options() Options { return t.options }
 // Render returns the text of a conversation. The error is a *RaisedError when the template itself refuses it, else a
 // *RenderError.
 func (t *Template) Render(in Input) (string, error) {
+	if in.Tools != nil && t.toolUse != nil {
+		return t.toolUse.Render(in)
+	}
 	messages := &list{}
 	for i, m := range in.Messages {
 		d, err := messageDict(m)
@@ -118,6 +134,9 @@ func (t *Template) RenderJSON(messages, tools json.RawMessage, in Input) (string
 		if _, ok := given.(*list); !ok && given != nil {
 			return "", fmt.Errorf("template: tools must be a JSON list, not %s", typeName(given))
 		}
+	}
+	if given != nil && t.toolUse != nil {
+		t = t.toolUse
 	}
 	return t.render(l, given, in)
 }

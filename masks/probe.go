@@ -22,7 +22,7 @@ const (
 // the content.
 func (r *Renderer) findStops() error {
 	turn := []trajectory.Message{trajectory.Text("user", probeUser), trajectory.Text("assistant", probeAnswer)}
-	full, err := r.render(append(turn, trajectory.Text("user", probeUser)), nil, true)
+	full, err := r.render(append(turn, trajectory.Text("user", probeUser)), r.probeTools, true)
 	if err != nil {
 		return fmt.Errorf("masks: the chat template cannot render a user, an assistant and a user: %w", err)
 	}
@@ -43,7 +43,7 @@ func (r *Renderer) findStops() error {
 		}
 	}
 	for _, next := range [][]trajectory.Message{{turn[0]}, {trajectory.Text("tool", probeResult)}, nil} {
-		full, err := r.render(append(slices.Clone(turn), next...), nil, next != nil)
+		full, err := r.render(append(slices.Clone(turn), next...), r.probeTools, next != nil)
 		if err != nil {
 			continue // many templates have no tool role; using it fails then
 		}
@@ -99,12 +99,12 @@ func (r *Renderer) probe() string {
 		{"the thinking of an earlier turn when a tool result follows", "<think>\nProbe thought.\n</think>\n\n" + probeAnswer, say("tool", probeResult)},
 	} {
 		history := []trajectory.Message{system, user}
-		if _, err := r.render(history, nil, true); err != nil {
+		if _, err := r.render(history, r.probeTools, true); err != nil {
 			history = history[1:] // a template without a system role
 		}
 		for range 2 {
-			p := Reply{History: history, Completion: c.completion, Results: []trajectory.Message{c.result}}
-			if _, err := r.render(p.Messages(), nil, true); err != nil {
+			p := Reply{History: history, Completion: c.completion, Results: []trajectory.Message{c.result}, Tools: r.probeTools}
+			if _, err := r.render(p.Messages(), p.Tools, true); err != nil {
 				break // this role is not supported; using it fails then
 			}
 			if _, _, _, err := r.observationText(p); err != nil {
@@ -113,11 +113,11 @@ func (r *Renderer) probe() string {
 			history = p.Messages()
 		}
 	}
-	return r.probeTools()
+	return r.probePlace()
 }
 
-// probeTools detects templates that write the schemas at the last user message instead of the first.
-func (r *Renderer) probeTools() string {
+// probePlace detects templates that write the schemas at the last user message instead of the first.
+func (r *Renderer) probePlace() string {
 	if !r.usesTools {
 		return ""
 	}

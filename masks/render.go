@@ -49,6 +49,9 @@ type Renderer struct {
 	stopIDs   []int32
 	closings  []closing // before a user's and before a tool's message; empty if the template writes none
 	reason    string    // why the template is not append-only; empty if it is
+
+	probeTools []json.RawMessage // that probes are rendered with: nil, but for a template that is for conversations with tools alone
+	toolUse    *Renderer         // of conversations with tools, where the template has another one for them; nil: this one
 }
 
 // closing is the text from the end of the assistant's content to the end of the end-of-turn token, and that token.
@@ -64,7 +67,20 @@ var ErrRewritten = errors.New("masks: the chat template rewrites the history")
 // NewRenderer probes the template once: its end-of-turn token, whether it writes tool schemas, and whether it is append-only.
 // A template that cannot render a conversation of a user and an assistant at all is an error.
 func NewRenderer(enc Encoder, tmpl *jinja.Template, o Options) (*Renderer, error) {
-	r := &Renderer{enc: enc, tmpl: tmpl, options: o, separator: newSeparator(enc, tmpl, o), usesTools: tmpl.UsesTools()}
+	r, err := newRenderer(enc, tmpl, o, nil)
+	if err != nil || tmpl.ToolUse() == nil {
+		return r, err
+	}
+	if r.toolUse, err = newRenderer(enc, tmpl.ToolUse(), o, []json.RawMessage{json.RawMessage(probeTool)}); err != nil {
+		return nil, fmt.Errorf("%w (the chat template tool_use)", err)
+	}
+	return r, nil
+}
+
+func newRenderer(enc Encoder, tmpl *jinja.Template, o Options, probeTools []json.RawMessage) (*Renderer, error) {
+	r := &Renderer{
+		enc: enc, tmpl: tmpl, options: o, separator: newSeparator(enc, tmpl, o, probeTools), usesTools: tmpl.UsesTools(), probeTools: probeTools,
+	}
 	if err := r.findStops(); err != nil {
 		return nil, err
 	}
@@ -72,20 +88,50 @@ func NewRenderer(enc Encoder, tmpl *jinja.Template, o Options) (*Renderer, error
 	return r, nil
 }
 
-// StopIDs are the tokens that end a completion: the template's end-of-turn tokens, the eos token and Options.StopIDs.
-func (r *Renderer) StopIDs() []int32 { return slices.Clone(r.stopIDs) }
+// with is the renderer of conversations with these tools.
+func (r *Renderer) with(tools []json.RawMessage) *Renderer {
+	if len(tools) > 0 && r.toolUse != nil {
+		return r.toolUse
+	}
+	return r
+}
 
-// ToolsInSystemPrompt says that the template ignores tools, so that their schemas are written into the system prompt.
-func (r *Renderer) ToolsInSystemPrompt() bool { return !r.usesTools }
+// StopIDs are the tokens that end a completion: the template's end-of-turn tokens, the eos token and Options.StopIDs.
+func (r *Renderer) StopIDs() []int32 {
+	out := slices.Clone(r.stopIDs)
+	if r.toolUse == nil {
+		return out
+	}
+	for _, id := range r.toolUse.stopIDs {
+		if !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// ToolsInSystemPrompt says that the template of conversations with tools ignores them, so that their schemas are written into the system prompt.
+func (r *Renderer) ToolsInSystemPrompt() bool {
+	if r.toolUse != nil {
+		r = r.toolUse
+	}
+	return !r.usesTools
+}
 
 // AppendOnly tells whether every conversation can be continued without changing what was rendered before; if not, reason
 // names what the template rewrites. Observation still works where a given turn is not affected, and returns ErrRewritten
 // where it is.
-func (r *Renderer) AppendOnly() (ok bool, reason string) { return r.reason == "", r.reason }
+func (r *Renderer) AppendOnly() (ok bool, reason string) {
+	reason = r.reason
+	if reason == "" && r.toolUse != nil {
+		reason = r.toolUse.reason
+	}
+	return reason == "", reason
+}
 
 // Prompt renders messages. tools are OpenAI schemas; with addGenerationPrompt the text ends where the assistant begins.
 func (r *Renderer) Prompt(messages []trajectory.Message, tools []json.RawMessage, addGenerationPrompt bool) (ids []int32, text string, err error) {
-	x, err := r.rendered(messages, tools, addGenerationPrompt)
+	x, err := r.with(tools).rendered(messages, tools, addGenerationPrompt)
 	if err != nil {
 		return nil, "", fmt.Errorf("masks: prompt: %w", err)
 	}
@@ -173,7 +219,7 @@ func (r *Renderer) Continue(p Reply) (ids []int32, prompt string, err error) {
 	if len(p.Results) == 0 {
 		return nil, "", fmt.Errorf("masks: observation: no message came back; the trajectory ends here")
 	}
-	text, prompt, end, err := r.observationText(p)
+	text, prompt, end, err := r.with(p.Tools).observationText(p)
 	if err != nil {
 		return nil, "", err
 	}

@@ -62,10 +62,10 @@ type separator struct {
 	theirs          *spellings // likewise, all others
 }
 
-func newSeparator(enc Encoder, tmpl *jinja.Template, o Options) separator {
+func newSeparator(enc Encoder, tmpl *jinja.Template, o Options, tools []json.RawMessage) separator {
 	s := separator{tmpl: tmpl, markup: o.Markup, assistantMarkup: o.AssistantMarkup}
 	if !o.Markup {
-		texts := append(slices.Clone(enc.Specials()), roleTokens(enc, tmpl, o)...)
+		texts := append(slices.Clone(enc.Specials()), roleTokens(enc, tmpl, o, tools)...)
 		s.ours, s.theirs = newSpellings(texts, o.Marks), newSpellings(texts, nil)
 	}
 	return s
@@ -159,8 +159,9 @@ func (s *separator) checkRoles(messages []trajectory.Message) error {
 const thinkOpen, thinkClose = "<think>", "</think>"
 
 // roleTokens are the texts of the tokens that are not special, but with which the template writes roles and their ends, as DeepSeek's
-// does with <｜User｜>, or that end a completion. Those with which an assistant writes thoughts and calls are not among them.
-func roleTokens(enc Encoder, tmpl *jinja.Template, o Options) []string {
+// does with <｜User｜>, or that end a completion. Those with which an assistant writes thoughts and calls are not among them: tools are given
+// where the template is for conversations with tools alone, and what precedes the user's message, which may explain calls, is left out then.
+func roleTokens(enc Encoder, tmpl *jinja.Template, o Options, tools []json.RawMessage) []string {
 	others := enc.OtherAdded()
 	if len(others) == 0 {
 		return nil
@@ -168,11 +169,18 @@ func roleTokens(enc Encoder, tmpl *jinja.Template, o Options) []string {
 	say := trajectory.Text
 	system, user, assistant, tool := say("system", "s"), say("user", "u"), say("assistant", "a"), say("tool", "t")
 	var written strings.Builder
+	input := jinja.Input{Tools: tools, Extra: o.Extra, Now: o.Now}
+	opening := ""
+	if tools != nil {
+		input.Messages = []trajectory.Message{user}
+		opening, _ = tmpl.Render(input) // a template that cannot is refused later
+	}
 	for _, messages := range [][]trajectory.Message{{user}, {system, user}, {user, assistant, user}, {user, assistant, tool, tool}, {user, assistant, tool, assistant, user}} {
 		for _, prompt := range []bool{false, true} {
-			text, err := tmpl.Render(jinja.Input{Messages: messages, AddGenerationPrompt: prompt, Extra: o.Extra, Now: o.Now})
-			if err == nil { // else a role that this template does not have
-				written.WriteString(text + "\n")
+			input.Messages, input.AddGenerationPrompt = messages, prompt
+			text, err := tmpl.Render(input)
+			if err == nil && (tools == nil || messages[0].Role == "user") { // else a role that this template does not have
+				written.WriteString(text[common(text, opening):] + "\n")
 			}
 		}
 	}

@@ -86,9 +86,9 @@ func TestOpenDir(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"default": "a", "rag": "b"}, templates)
 	require.NoError(t, os.WriteFile(filepath.Join(only, "chat_template.jinja"), []byte("c"), 0o644))
-	template, err := m.ChatTemplate()
+	templates, err = m.ChatTemplates()
 	require.NoError(t, err)
-	require.Equal(t, "c", template) // the file wins, as in transformers
+	require.Equal(t, "c", templates["default"]) // the file wins, as in transformers
 	_, err = m.Config()
 	require.ErrorContains(t, err, "has no config.json")
 	_, err = m.Tensor("w")

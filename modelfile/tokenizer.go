@@ -194,12 +194,6 @@ func templatesOf(config []byte, out map[string]string) error {
 	return nil
 }
 
-// ChatTemplate is the main template, "" when the model has none.
-func (m *Model) ChatTemplate() (string, error) {
-	all, err := m.ChatTemplates()
-	return all["default"], err
-}
-
 // SpecialTokens maps what templates and users call special tokens (bos_token, eos_token, unk_token, pad_token, …) to
 // their text. Those that the model does not have are left out.
 func (m *Model) SpecialTokens() (map[string]string, error) {

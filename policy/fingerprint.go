@@ -10,7 +10,7 @@ import (
 const probe = "The quick brown fox, 12345 times:\n\n\tdef f(x): return x+1  # ünïcödé — 中文 テスト 😀\r\n<|im_start|>'s don't WON'T http://a.b/c?d=e"
 
 // Fingerprint is a SHA-256 of what turns messages into token ids: every token with its id, how a probe text is cut, the
-// chat template and the stop ids. Recorded token ids mean the same to two models if their fingerprints are equal, whatever
+// chat templates and the stop ids. Recorded token ids mean the same to two models if their fingerprints are equal, whatever
 // files they came from.
 func (t *Text) Fingerprint() string {
 	h := sha256.New()
@@ -19,5 +19,8 @@ func (t *Text) Fingerprint() string {
 		fmt.Fprintf(h, "%d %v %v %q\n", id, ok, t.Tokenizer.IsSpecial(int32(id)), text)
 	}
 	fmt.Fprintf(h, "%v\n%q\n%v\n", t.Tokenizer.Encode(probe), t.ChatTemplate, t.StopIDs)
+	if t.ToolUse != "" {
+		fmt.Fprintf(h, "%q\n", t.ToolUse)
+	}
 	return hex.EncodeToString(h.Sum(nil))
 }

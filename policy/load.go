@@ -23,7 +23,7 @@ func (p *Policy) Device() string { return p.device }
 // kept is what a saved folder takes over from the original one.
 type kept struct {
 	files     map[string][]byte // by name, see keptFiles
-	templates map[string]string // named chat templates other than the main one
+	templates map[string]string // named chat templates other than those of Text
 }
 
 // Options say how a policy is loaded.
@@ -125,6 +125,7 @@ func loadFiles(m *modelfile.Model) (*modelfile.Config, *Text, kept, error) {
 		return nil, nil, k, err
 	}
 	delete(k.templates, "default")
+	delete(k.templates, toolUse)
 	for _, name := range keptFiles {
 		data, err := m.File(name)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -117,14 +118,19 @@ func (f folder) saveTemplates(dir string, write func(name string, data []byte) e
 			return err
 		}
 	}
-	if len(f.kept.templates) == 0 {
+	named := map[string]string{}
+	maps.Copy(named, f.kept.templates)
+	if f.text.ToolUse != "" {
+		named[toolUse] = f.text.ToolUse
+	}
+	if len(named) == 0 {
 		return nil
 	}
 	const more = "additional_chat_templates"
 	if err := os.Mkdir(filepath.Join(dir, more), 0o755); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
-	for name, text := range f.kept.templates {
+	for name, text := range named {
 		if name != filepath.Base(name) {
 			return fmt.Errorf("policy: the chat template %q cannot be a file's name", name)
 		}

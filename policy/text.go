@@ -18,6 +18,7 @@ import (
 type Text struct {
 	Tokenizer     *tokenizer.Tokenizer
 	ChatTemplate  string            // Jinja source; "" when the model has none
+	ToolUse       string            // the model's template "tool_use", for conversations with tools; "": ChatTemplate is
 	SpecialTokens map[string]string // bos_token, eos_token, … as the template knows them
 	StopIDs       []int32           // ids that end a turn, ascending; may be empty
 	TemplateDate  string            // YYYY-MM-DD that the template is told in training (strftime_now); "" when the model does not record one
@@ -26,8 +27,11 @@ type Text struct {
 // dateKey is where a saved tokenizer_config.json records TemplateDate.
 const dateKey = "template_date"
 
-// TellsDate tells that the template asks for the day.
-func (t *Text) TellsDate() bool { return strings.Contains(t.ChatTemplate, "strftime_now") }
+// toolUse is the name under which a model has another template for conversations with tools.
+const toolUse = "tool_use"
+
+// TellsDate tells that a template asks for the day.
+func (t *Text) TellsDate() bool { return strings.Contains(t.ChatTemplate+t.ToolUse, "strftime_now") }
 
 // Now is the time that the template is told: the beginning of the day set, else of the recorded one, else of 1970-01-01. What it
 // is becomes the record.
@@ -66,9 +70,11 @@ func loadText(m *modelfile.Model) (*Text, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w (in %s)", err, m.Path)
 	}
-	if t.ChatTemplate, err = m.ChatTemplate(); err != nil {
+	templates, err := m.ChatTemplates()
+	if err != nil {
 		return nil, err
 	}
+	t.ChatTemplate, t.ToolUse = templates["default"], templates[toolUse]
 	if t.SpecialTokens, err = m.SpecialTokens(); err != nil {
 		return nil, err
 	}
@@ -110,13 +116,13 @@ func recordedDate(m *modelfile.Model) (string, error) {
 	return text, nil
 }
 
-// Template compiles ChatTemplate, with the variables that transformers gives it. A construct that cannot be rendered
+// Template compiles ChatTemplate, and ToolUse for what has tools, with the variables that transformers gives it. A construct that cannot be rendered
 // exactly is refused by name.
 func (t *Text) Template() (*jinja.Template, error) {
 	if t.ChatTemplate == "" {
 		return nil, errors.New("policy: the model has no chat template; give one with model.chat_template")
 	}
-	o := jinja.Options{BOSToken: t.SpecialTokens["bos_token"], EOSToken: t.SpecialTokens["eos_token"], Specials: map[string]string{}}
+	o := jinja.Options{BOSToken: t.SpecialTokens["bos_token"], EOSToken: t.SpecialTokens["eos_token"], Specials: map[string]string{}, ToolUse: t.ToolUse}
 	for name, text := range t.SpecialTokens {
 		if name != "bos_token" && name != "eos_token" {
 			o.Specials[name] = text

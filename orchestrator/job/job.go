@@ -69,7 +69,7 @@ type Job struct {
 type Model struct {
 	Path         string   `yaml:"path" doc:"a folder, a .gguf file or a hub id ORG/NAME@revision; this or scratch"`
 	DType        string   `yaml:"dtype" default:"auto" enum:"auto|fp32|bfloat16" doc:"type that the trainer computes in; auto: fp32. bfloat16: a rounded copy of the weights is read, the weights themselves, their gradients and the optimizer stay fp32; sample in the same type (engine.dtype, engine.serve.dtype), or correct for the difference with algorithm.correction"`
-	ChatTemplate string   `yaml:"chat_template" doc:"a Jinja file that replaces the model's own template"`
+	ChatTemplate string   `yaml:"chat_template" doc:"a Jinja file that replaces the model's own templates"`
 	TemplateDate string   `yaml:"template_date" doc:"the day, YYYY-MM-DD, that a chat template which asks for it (strftime_now) is told, in every rollout and evaluation; it is saved with the checkpoints, and agentfly serve tells the same. Empty: the one that the model's folder records, else 1970-01-01"`
 	LoRA         LoRA     `yaml:"lora" doc:"low-rank adapters"`
 	Scratch      *Scratch `yaml:"scratch" doc:"a small Llama model with random weights and one token a character, for tests and demonstrations"`

@@ -35,7 +35,8 @@ var changedRules = map[int]string{
 	9: "gigpo names the state before a turn by the text that came back, also where the turn begins a sample because the history was rewritten; " +
 		"groups whose rewards differ by rounding alone are equal",
 	10: "maxrl takes a mean of rewards that is 0 but for rounding for 0: the advantages are 0; a thought may open behind a few words",
-	11: "in format action a line is the action also where a second thought follows it",
+	11: "in format action a line is the action also where a second thought follows it; a model with a chat template tool_use renders " +
+		"conversations with tools by it (as before: model.chat_template with the default one's text)",
 }
 
 // RulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.

@@ -77,7 +77,7 @@ func overrideTemplate(j *job.Job, p *policy.Policy) error {
 	if err != nil {
 		return j.Unreadable("model.chat_template", j.Model.ChatTemplate, err)
 	}
-	p.ChatTemplate = string(text)
+	p.ChatTemplate, p.ToolUse = string(text), ""
 	return nil
 }
 
