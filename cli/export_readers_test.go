@@ -448,7 +448,7 @@ func TestImportATIF(t *testing.T) {
 	   "observation": {"results": [{"source_call_id": "c", "content": "A"}]}},
 	  {"step_id": 5, "source": "agent", "message": "done"}],
 	  "subagent_trajectories": [{"schema_version": "ATIF-v1.8", "trajectory_id": "s", "agent": {"name": "y", "version": "2"}, "steps": [{"step_id": 1, "source": "user", "message": "alone"}]}]}`)
-	said, _, err := command(t, "import", "--output", out, "atif", in)
+	_, said, err := command(t, "import", "--output", out, "atif", in)
 	require.NoError(t, err)
 	require.Contains(t, said, "1 conversation\n")
 	require.Contains(t, said, "1 trajectory without a step of an agent")

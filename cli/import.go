@@ -63,9 +63,9 @@ func (c importCommand) atif(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.text, "wrote     %s  %s\n", x.String("output"), plural(n, "conversation"))
+	fmt.Fprintf(c.errOut, "wrote     %s  %s\n", x.String("output"), plural(n, "conversation"))
 	if skipped > 0 {
-		fmt.Fprintf(c.text, "left out  %s without a step of an agent that can be learned\n", trajectories(skipped))
+		fmt.Fprintf(c.errOut, "left out  %s without a step of an agent that can be learned\n", trajectories(skipped))
 	}
 	return nil
 }

@@ -30,8 +30,9 @@ func TestOutputGoesWhereThePathLeads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			to := func(path string) {
-				_, _, err := command(t, append(write.args, path)...)
+				out, _, err := command(t, append(write.args, path)...)
 				require.NoError(t, err)
+				require.Empty(t, out, "it would stand in what goes to /dev/stdout")
 			}
 			link := func(name, to string) string {
 				path := filepath.Join(dir, name)
