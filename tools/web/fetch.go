@@ -243,7 +243,8 @@ func read(body []byte, contentType string) (title, text string, err error) {
 	named := certain || page && name != "windows-1252" // by the header, or by a meta element of the page; windows-1252 is what is taken without one
 	if !certain && strings.HasSuffix(kind, "xml") {
 		if m := declaration.FindSubmatch(body[:min(len(body), 1024)]); m != nil {
-			if declared, _ := charset.Lookup(string(m[1])); declared != nil {
+			declared, as := charset.Lookup(string(m[1]))
+			if declared != nil && !strings.HasPrefix(as, "utf-") { // in UTF-16 the declaration would not have been found: such a body is UTF-8
 				set, named = declared, true
 			}
 		}

@@ -329,7 +329,7 @@ func TestCharacterSetOfXML(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, text, "мир", kind)
 	}
-	for _, declared := range []string{"UTF-8", "nonsense"} {
+	for _, declared := range []string{"UTF-8", "utf-16", "UTF-16LE", "nonsense"} {
 		_, text, err := read([]byte(`<?xml version="1.0" encoding="`+declared+`"?><p>мир</p>`), "application/xml")
 		require.NoError(t, err)
 		require.Contains(t, text, "мир", declared)
