@@ -79,7 +79,7 @@ func TestWhereArgumentsGo(t *testing.T) {
 		"POST":          {map[string]any{"url": url + "/add", "schema": schema("a", "a", "b")}, `{"a": 1, "b": "x<y"}`, `POST /add body={"a":1,"b":"x<y"} type=application/json`},
 		"nothing":       {map[string]any{"url": url + "/now"}, `{}`, `POST /now body={} type=application/json`},
 		"GET":           {map[string]any{"url": url + "/find?lang=en", "method": "get", "schema": schema("", "q", "n")}, `{"q": "a b&c", "n": [1, "two"]}`, `GET /find?lang=en&n=1&n=two&q=a+b%26c body= type=`},
-		"own query":     {map[string]any{"url": url + "/find?fields=a;b&part=50%&a b=1", "method": "GET", "schema": schema("", "q")}, `{"q": "z"}`, `GET /find?fields=a;b&part=50%&a%20b=1&q=z body= type=`},
+		"own query":     {map[string]any{"url": url + "/find?fields=a;b&part=50%&a b=1&filter[x]=^", "method": "GET", "schema": schema("", "q")}, `{"q": "z"}`, `GET /find?fields=a;b&part=50%&a%20b=1&filter%5Bx%5D=%5E&q=z body= type=`},
 		"null":          {map[string]any{"url": url + "/find", "method": "GET", "schema": schema("", "q")}, `{"q": null}`, `GET /find body= type=`},
 		"path":          {map[string]any{"url": url + "/v1/{city}/now", "method": "GET", "schema": schema("", "city", "unit")}, `{"city": "a/b ü?", "unit": "c"}`, `GET /v1/a%2Fb%20%C3%BC%3F/now?unit=c body= type=`},
 		"escaped path":  {map[string]any{"url": url + "/projects/group%2Fproject/a b/{id}", "method": "GET", "schema": schema("", "id")}, `{"id": 7}`, `GET /projects/group%2Fproject/a%20b/7 body= type=`},
@@ -264,7 +264,7 @@ func TestSecretsStayHidden(t *testing.T) {
 	address := strings.Replace(url, "http://", "http://ann:hunter2-pass@", 1)
 	for _, path := range []string{"/", "/refuse", "/flood"} {
 		r := open(t, map[string]any{
-			"url": address + path + "?token=hunter2%2Bquery&other=hunter2;key&half=hunter2%&n=1", "name": "call", "method": "GET",
+			"url": address + path + "?token=hunter2%2Bquery&other=hunter2;key&half=hunter2%&base=hunter2+cd/key==&lower=hunter2%2bquery%2fkey&raw=hunter2 key|x&n=1", "name": "call", "method": "GET",
 			"headers": map[string]any{"Authorization": "Bearer " + key, "X-Custom": "hunter2 custom", "Accept": "application/json"},
 		}, tools.Ref{Limits: tools.Limits{MaxTokens: 1 << 20}})
 		got := invoke(t, r, "call", "{}")

@@ -210,8 +210,10 @@ func (d *document) body(t *tool, op, properties map[string]any, required []strin
 		}
 		return nil, fmt.Errorf("a body of type %s is not supported; application/json is", strings.Join(kinds, ", "))
 	}
-	t.kind = kinds[at]
-	schema, err := d.schema(object(content[t.kind])["schema"])
+	if t.kind = kinds[at]; strings.Contains(t.kind, "*") { // application/*+json is a range of types
+		t.kind = "application/json"
+	}
+	schema, err := d.schema(object(content[kinds[at]])["schema"])
 	if err != nil {
 		return nil, fmt.Errorf("body: %w", err)
 	}

@@ -130,10 +130,15 @@ paths:
     put:
       operationId: put
       requestBody: {content: {application/vnd.api+json: {schema: {type: object, properties: {n: {type: integer}}}}}}
+  /range:
+    post:
+      operationId: range
+      requestBody: {required: true, content: {application/*+json: {schema: {type: object, properties: {n: {type: integer}}}}}}
 `, map[string]any{"url": url})
 	require.NoError(t, err)
 	r, refused := registered(t, made)
 	require.Empty(t, refused)
+	require.Equal(t, `POST /range body={"n":3} type=application/json`, invoke(t, r, "range", `{"n": 3}`).Observation)
 	require.Equal(t, `PATCH /pods body={"n":3} type=application/merge-patch+json`, invoke(t, r, "patch", `{"n": 3}`).Observation)
 	require.Equal(t, `POST /pods body={"n":3} type=application/json; charset=utf-8`, invoke(t, r, "make", `{"n": 3}`).Observation)
 	require.Equal(t, `PUT /pods body={"n": 3} type=application/vnd.api+json`, invoke(t, r, "put", `{"body": {"n": 3}}`).Observation)

@@ -44,7 +44,11 @@ func (s *service) hide(c config) {
 			all(password)
 		}
 	}
-	if u, err := url.Parse(c.URL); err == nil {
+	if u, err := s.base(c.URL); err == nil {
+		for pair := range strings.SplitSeq(u.RawQuery, "&") {
+			_, sent, _ := strings.Cut(pair, "=")
+			all(sent) // a service may repeat it as it came
+		}
 		for _, p := range parameters(u.RawQuery) {
 			all(p[1])
 		}

@@ -127,8 +127,8 @@ func (s *service) base(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// notInQuery is what would end the line of a request, or is no ASCII.
-var notInQuery = regexp.MustCompile(`[^!-~]+`)
+// notInQuery is what may stand in no query (RFC 3986), but % with anything behind it.
+var notInQuery = regexp.MustCompile("[^!-~]+|[\"<>\\[\\\\\\]^`{|}]+")
 
 // parameters are the names and values of a query. They hold also those with a semicolon or a bad escape, as they are written, which
 // url.ParseQuery leaves out: a service gets them.
@@ -187,7 +187,7 @@ func (s *service) single(r *resources.Resources, c config) ([]*tool, error) {
 		}
 		t.arguments = append(t.arguments, argument{name: name, in: "path"})
 	}
-	if strings.Contains(t.base.RawQuery, "{") || strings.Contains(t.base.Host, "{") {
+	if _, query, _ := strings.Cut(c.URL, "?"); strings.Contains(query, "{") || strings.Contains(t.base.Host, "{") {
 		return nil, errors.New("url: a {name} may stand in its path only; other arguments go into query or body by themselves")
 	}
 	for _, name := range names {
