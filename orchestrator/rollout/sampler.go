@@ -158,7 +158,7 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 		}
 		t.Fail(origin, err.Error())
 		t.StopReason = trajectory.StopError
-		if ctx.Err() != nil { // the run stops: its agents wait for the process that continues it
+		if ctx.Err() != nil { // where the run stops its agents wait for the process that continues it
 			t.StopReason = trajectory.StopCancelled
 		} else { // perhaps before its session opened
 			r.External.Forgo(r.RunName, t.ID)
