@@ -3,6 +3,8 @@ package serve
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // textStream turns a choice's tokens into text: whole characters only, up to a stop string.
@@ -39,12 +41,7 @@ func (t *textStream) push(id int32) string {
 
 // whole says that b does not end within a character.
 func whole(b []byte) bool {
-	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
-		if utf8.RuneStart(b[i]) {
-			return utf8.FullRune(b[i:])
-		}
-	}
-	return true
+	return len(wording.WholeRunes(b)) == len(b)
 }
 
 // decode gives the text of what is pending.

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"unicode/utf8"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/sandbox"
 	"github.com/agentfly/agentfly/tools"
@@ -155,7 +155,7 @@ func (c *command) run(ctx context.Context, script string) (string, int, error) {
 		}
 		text := string(kept)
 		if dropped > 0 {
-			text = string(wholeRunes(kept))
+			text = string(wording.WholeRunes(kept))
 			dropped += len(kept) - len(text)
 			text += fmt.Sprintf("\n[%d bytes left out]", dropped)
 		}
@@ -164,17 +164,4 @@ func (c *command) run(ctx context.Context, script string) (string, int, error) {
 		}
 		return text, 0, ended(c.p.Wait())
 	}
-}
-
-// wholeRunes is a text without the part of a character that a limit left at its end.
-func wholeRunes(text []byte) []byte {
-	for n := len(text) - 1; n >= max(0, len(text)-utf8.UTFMax); n-- {
-		if utf8.RuneStart(text[n]) {
-			if !utf8.FullRune(text[n:]) {
-				return text[:n]
-			}
-			break
-		}
-	}
-	return text
 }

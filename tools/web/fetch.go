@@ -23,6 +23,7 @@ import (
 	"golang.org/x/net/html/charset"
 
 	"github.com/agentfly/agentfly/internal/retry"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/tools/corpus"
@@ -214,15 +215,7 @@ func wholeRunes(body []byte) []byte {
 	if len(body) < pageBytes {
 		return body
 	}
-	for n := 1; n < utf8.UTFMax; n++ {
-		if last := body[len(body)-n:]; utf8.RuneStart(last[0]) {
-			if !utf8.FullRune(last) {
-				return body[:len(body)-n]
-			}
-			break
-		}
-	}
-	return body
+	return wording.WholeRunes(body)
 }
 
 // declaration is the first line of XML, where it names the character set.
