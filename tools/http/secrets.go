@@ -45,12 +45,9 @@ func (s *service) hide(c config) {
 		}
 	}
 	if u, err := s.base(c.URL); err == nil {
-		for pair := range strings.SplitSeq(u.RawQuery, "&") {
-			_, sent, _ := strings.Cut(pair, "=")
-			all(sent) // a service may repeat it as it came
-		}
 		for _, p := range parameters(u.RawQuery) {
-			all(p[1])
+			all(p.value)
+			all(p.sent) // a service may repeat it as it came
 		}
 		if password, ok := u.User.Password(); ok {
 			all(password)

@@ -130,15 +130,18 @@ func (s *service) base(text string) (*url.URL, error) {
 // notInQuery is what may stand in no query (RFC 3986), but % with anything behind it.
 var notInQuery = regexp.MustCompile("[^!-~]+|[\"<>\\[\\\\\\]^`{|}]+")
 
-// parameters are the names and values of a query. They hold also those with a semicolon or a bad escape, as they are written, which
+// parameter is one of a query: its name, its value, and the value as it is sent.
+type parameter struct{ name, value, sent string }
+
+// parameters are those of a query. They hold also those with a semicolon or a bad escape, as they are written, which
 // url.ParseQuery leaves out: a service gets them.
-func parameters(query string) (out [][2]string) {
+func parameters(query string) (out []parameter) {
 	for part := range strings.SplitSeq(query, "&") {
-		name, value, _ := strings.Cut(part, "=")
-		p := [2]string{name, value}
-		for i := range p {
-			if text, err := url.QueryUnescape(p[i]); err == nil {
-				p[i] = text
+		name, sent, _ := strings.Cut(part, "=")
+		p := parameter{name, sent, sent}
+		for _, s := range []*string{&p.name, &p.value} {
+			if text, err := url.QueryUnescape(*s); err == nil {
+				*s = text
 			}
 		}
 		out = append(out, p)
@@ -148,7 +151,7 @@ func parameters(query string) (out [][2]string) {
 
 // gives tells whether a query has a parameter.
 func gives(query, name string) bool {
-	return slices.ContainsFunc(parameters(query), func(p [2]string) bool { return p[0] == name })
+	return slices.ContainsFunc(parameters(query), func(p parameter) bool { return p.name == name })
 }
 
 // written is the path of a URL as it was written: %2F in it is no slash.
