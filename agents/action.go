@@ -66,30 +66,33 @@ func (f *action) next(text string, from int, last bool) segment {
 	if start >= 0 {
 		end, _ = first(text, start, actionClose)
 	}
+	found := segment{start: start, end: len(text), stop: true}
 	var body string
-	unmarked := false
 	switch {
 	case end < 0 && !last:
 		return open(from)
 	case start >= 0 && end < 0:
-		return segment{start: start, end: len(text), errors: []string{"the action is not closed; write <action>...</action>"}, stop: true}
+		found.errors = []string{"the action is not closed; write <action>...</action>"}
+		return found
 	case start >= 0:
 		body = text[start+len(actionOpen) : end]
-		end += len(actionClose)
+		found.end = end + len(actionClose)
 	default:
-		start, unmarked = skip(text, from), true
-		body, _, _ = strings.Cut(text[start:], "\n")
-		end = start + len(body)
+		found.start, found.unmarked = skip(text, from), true
+		body, _, _ = strings.Cut(text[found.start:], "\n")
+		found.end = found.start + len(body)
 	}
 	if body = strings.TrimSpace(body); body == "" {
-		if end == start {
+		if found.end == found.start {
 			return open(len(text))
 		}
-		return segment{start: start, end: end, errors: []string{"the action is empty; write <action>...</action>"}, stop: true, unmarked: unmarked}
+		found.errors = []string{"the action is empty; write <action>...</action>"}
+		return found
 	}
-	call, err := f.tool.call(body)
-	if err != nil {
-		return segment{start: start, end: end, errors: []string{"the action cannot be read; write <action>...</action>"}, stop: true, unmarked: unmarked}
+	if call, err := f.tool.call(body); err != nil {
+		found.errors = []string{"the action cannot be read; write <action>...</action>"}
+	} else {
+		found.calls = []trajectory.ToolCall{call}
 	}
-	return segment{start: start, end: end, calls: []trajectory.ToolCall{call}, stop: true, unmarked: unmarked}
+	return found
 }
