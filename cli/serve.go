@@ -179,6 +179,9 @@ func (c serveCommand) server(x *cli.Context, path string, p *policy.Policy, engi
 		fmt.Fprintf(c.text, "/v1/chat/completions refuses: %v\n", err)
 		return serve.New(o)
 	}
+	if err := renderer.ToolsError(); err != nil {
+		fmt.Fprintf(c.text, "/v1/chat/completions refuses tools: %v\n", err)
+	}
 	if renderer.ToolsInSystemPrompt() {
 		fmt.Fprintln(c.text, "the chat template ignores tools: their schemas are written into the system prompt")
 	}

@@ -42,9 +42,11 @@ type Template struct {
 	lib     *library
 	options Options
 	toolUse *Template // of Options.ToolUse; nil without it
+	noTools error     // why Options.ToolUse cannot be read
 }
 
-// Compile reads a template. The error is a *CompileError that names the construct and line.
+// Compile reads a template. The error is a *CompileError that names the construct and line. One in Options.ToolUse is told by ToolUse, and
+// where a conversation with tools is rendered.
 func Compile(source string, o Options) (*Template, error) {
 	nodes, err := parse(source)
 	if err != nil {
@@ -60,14 +62,15 @@ func Compile(source string, o Options) (*Template, error) {
 		own := o
 		own.ToolUse = ""
 		if t.toolUse, err = Compile(o.ToolUse, own); err != nil {
-			return nil, fmt.Errorf("tool_use: %w", err)
+			t.noTools = fmt.Errorf("tool_use: %w", err)
 		}
 	}
 	return t, nil
 }
 
-// ToolUse is the template that Options.ToolUse gives for conversations with tools; nil: there is none. Render takes it by itself.
-func (t *Template) ToolUse() *Template { return t.toolUse }
+// ToolUse is the template that Options.ToolUse gives for conversations with tools; nil: there is none, or it cannot be read. Render takes it by
+// itself.
+func (t *Template) ToolUse() (*Template, error) { return t.toolUse, t.noTools }
 
 // Source is the text that was compiled.
 func (t *Template) Source() string { return t.source }
@@ -78,6 +81,9 @@ func (t *Template) Options() Options { return t.options }
 // Render returns the text of a conversation. The error is a *RaisedError when the template itself refuses it, else a
 // *RenderError.
 func (t *Template) Render(in Input) (string, error) {
+	if in.Tools != nil && t.noTools != nil {
+		return "", t.noTools
+	}
 	if in.Tools != nil && t.toolUse != nil {
 		return t.toolUse.Render(in)
 	}
@@ -134,6 +140,9 @@ func (t *Template) RenderJSON(messages, tools json.RawMessage, in Input) (string
 		if _, ok := given.(*list); !ok && given != nil {
 			return "", fmt.Errorf("template: tools must be a JSON list, not %s", typeName(given))
 		}
+	}
+	if given != nil && t.noTools != nil {
+		return "", t.noTools
 	}
 	if given != nil && t.toolUse != nil {
 		t = t.toolUse

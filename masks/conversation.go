@@ -26,7 +26,10 @@ type Recorded struct {
 // a thought a message ends the thought, with nothing more in it where the message has none. Where the template rewrites the history a
 // new sample begins.
 func (r *Renderer) Samples(c Recorded) ([]*trajectory.Sample, error) {
-	r = r.with(c.Tools)
+	r, err := r.with(c.Tools)
+	if err != nil {
+		return nil, err
+	}
 	first := slices.Index(c.Learned, true)
 	switch {
 	case len(c.Learned) != len(c.Messages):

@@ -52,6 +52,7 @@ type Renderer struct {
 
 	probeTools []json.RawMessage // that probes are rendered with: nil, but for a template that is for conversations with tools alone
 	toolUse    *Renderer         // of conversations with tools, where the template has another one for them; nil: this one
+	noTools    error             // ToolsError
 }
 
 // closing is the text from the end of the assistant's content to the end of the end-of-turn token, and that token.
@@ -65,14 +66,20 @@ type closing struct {
 var ErrRewritten = errors.New("masks: the chat template rewrites the history")
 
 // NewRenderer probes the template once: its end-of-turn token, whether it writes tool schemas, and whether it is append-only.
-// A template that cannot render a conversation of a user and an assistant at all is an error.
+// A template that cannot render a conversation of a user and an assistant at all is an error; one for conversations with tools is ToolsError's.
 func NewRenderer(enc Encoder, tmpl *jinja.Template, o Options) (*Renderer, error) {
 	r, err := newRenderer(enc, tmpl, o, nil)
-	if err != nil || tmpl.ToolUse() == nil {
-		return r, err
+	if err != nil {
+		return nil, err
 	}
-	if r.toolUse, err = newRenderer(enc, tmpl.ToolUse(), o, []json.RawMessage{json.RawMessage(probeTool)}); err != nil {
-		return nil, fmt.Errorf("%w (the chat template tool_use)", err)
+	toolUse, err := tmpl.ToolUse()
+	switch {
+	case err != nil:
+		r.noTools = fmt.Errorf("masks: chat template: %w", err)
+	case toolUse != nil:
+		if r.toolUse, err = newRenderer(enc, toolUse, o, []json.RawMessage{json.RawMessage(probeTool)}); err != nil {
+			r.noTools = fmt.Errorf("%w (the chat template tool_use)", err)
+		}
 	}
 	return r, nil
 }
@@ -89,12 +96,20 @@ func newRenderer(enc Encoder, tmpl *jinja.Template, o Options, probeTools []json
 }
 
 // with is the renderer of conversations with these tools.
-func (r *Renderer) with(tools []json.RawMessage) *Renderer {
-	if len(tools) > 0 && r.toolUse != nil {
-		return r.toolUse
+func (r *Renderer) with(tools []json.RawMessage) (*Renderer, error) {
+	switch {
+	case len(tools) == 0:
+		return r, nil
+	case r.noTools != nil:
+		return nil, r.noTools
+	case r.toolUse != nil:
+		return r.toolUse, nil
 	}
-	return r
+	return r, nil
 }
+
+// ToolsError says why the template of conversations with tools cannot render any; nil: it can. It is the error of all that is rendered with tools.
+func (r *Renderer) ToolsError() error { return r.noTools }
 
 // StopIDs are the tokens that end a completion: the template's end-of-turn tokens, the eos token and Options.StopIDs.
 func (r *Renderer) StopIDs() []int32 {
@@ -115,7 +130,7 @@ func (r *Renderer) ToolsInSystemPrompt() bool {
 	if r.toolUse != nil {
 		r = r.toolUse
 	}
-	return !r.usesTools
+	return !r.usesTools && r.noTools == nil
 }
 
 // AppendOnly tells whether every conversation can be continued without changing what was rendered before; if not, reason
@@ -131,7 +146,10 @@ func (r *Renderer) AppendOnly() (ok bool, reason string) {
 
 // Prompt renders messages. tools are OpenAI schemas; with addGenerationPrompt the text ends where the assistant begins.
 func (r *Renderer) Prompt(messages []trajectory.Message, tools []json.RawMessage, addGenerationPrompt bool) (ids []int32, text string, err error) {
-	x, err := r.with(tools).rendered(messages, tools, addGenerationPrompt)
+	if r, err = r.with(tools); err != nil {
+		return nil, "", err
+	}
+	x, err := r.rendered(messages, tools, addGenerationPrompt)
 	if err != nil {
 		return nil, "", fmt.Errorf("masks: prompt: %w", err)
 	}
@@ -219,7 +237,10 @@ func (r *Renderer) Continue(p Reply) (ids []int32, prompt string, err error) {
 	if len(p.Results) == 0 {
 		return nil, "", fmt.Errorf("masks: observation: no message came back; the trajectory ends here")
 	}
-	text, prompt, end, err := r.with(p.Tools).observationText(p)
+	if r, err = r.with(p.Tools); err != nil {
+		return nil, "", err
+	}
+	text, prompt, end, err := r.observationText(p)
 	if err != nil {
 		return nil, "", err
 	}

@@ -124,3 +124,35 @@ func TestToolUseIsInTheFingerprint(t *testing.T) {
 	require.Equal(t, alone, fingerprint(map[string]string{"default": ordinary, "rag": "{{ documents }}"}))
 	require.NotEqual(t, alone, fingerprint(map[string]string{"default": ordinary, "tool_use": forTools}))
 }
+
+// A template for tools that cannot be read is told where it would be used, and nowhere else.
+func TestAToolUseThatCannotBeReadRefusesToolsAlone(t *testing.T) {
+	tools := []json.RawMessage{json.RawMessage(`{"type":"function","function":{"name":"f"}}`)}
+	messages := []trajectory.Message{trajectory.Text("user", "hi")}
+	for source, want := range map[string]string{
+		"{% include 'x' %}":                  "masks: chat template: tool_use: template: line 1: {% include %}: there is no loader of other templates",
+		"{{ raise_exception('not today') }}": "(the chat template tool_use)",
+	} {
+		text, err := LoadText(named(t, map[string]string{"default": ordinary, "tool_use": source}))
+		require.NoError(t, err)
+		compiled, err := text.Template()
+		require.NoError(t, err)
+		r, err := masks.NewRenderer(text.Tokenizer, compiled, masks.Options{StopIDs: text.StopIDs})
+		require.NoError(t, err)
+		_, got, err := r.Prompt(messages, nil, true)
+		require.NoError(t, err)
+		require.Equal(t, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n", got)
+		require.NotEmpty(t, r.StopIDs())
+		ok, reason := r.AppendOnly()
+		require.True(t, ok, reason)
+
+		require.False(t, r.ToolsInSystemPrompt())
+		require.ErrorContains(t, r.ToolsError(), want)
+		_, _, err = r.Prompt(messages, tools, true)
+		require.Equal(t, r.ToolsError(), err)
+		_, _, err = r.Continue(masks.Reply{History: messages, Tools: tools, Completion: "a", Results: messages})
+		require.Equal(t, r.ToolsError(), err)
+		_, err = r.Samples(masks.Recorded{Messages: append(messages, trajectory.Text("assistant", "a")), Tools: tools, Learned: []bool{false, true}})
+		require.Equal(t, r.ToolsError(), err)
+	}
+}

@@ -19,6 +19,7 @@ import (
 // text is what makes ids of conversations: the renderer of the policy's text, and the job's agent, which says what precedes and follows.
 type text struct {
 	job      *job.Job
+	path     string // of the policy; "": the job's model
 	agent    *agents.Agent
 	renderer *masks.Renderer
 	marks    []string // of the agent: texts that stay special tokens
@@ -27,20 +28,25 @@ type text struct {
 // newText makes the renderer of a policy's text for the job's agent. A text that cannot be rendered is a fault of the job's model or
 // template, or of the policy at path where that is another one.
 func newText(j *job.Job, p *policy.Policy, path string, agent *agents.Agent, know func(line string)) (*text, error) {
-	t, err := renderText(j, p, agent, know)
+	t, err := renderText(j, p, path, agent, know)
 	if input := (*job.Error)(nil); err == nil || errors.As(err, &input) {
 		return t, err
 	}
-	switch {
-	case j.Model.ChatTemplate != "":
-		return nil, j.Fail("model.chat_template", "%v", err)
-	case path != "":
-		return nil, job.InputError(fmt.Errorf("%s: %w", path, err))
-	}
-	return nil, j.Fail("model.path", "%v", err)
+	return nil, templateError(j, path, err)
 }
 
-func renderText(j *job.Job, p *policy.Policy, agent *agents.Agent, know func(line string)) (*text, error) {
+// templateError is the error of a template that cannot be used.
+func templateError(j *job.Job, path string, err error) error {
+	switch {
+	case j.Model.ChatTemplate != "":
+		return j.Fail("model.chat_template", "%v", err)
+	case path != "":
+		return job.InputError(fmt.Errorf("%s: %w", path, err))
+	}
+	return j.Fail("model.path", "%v", err)
+}
+
+func renderText(j *job.Job, p *policy.Policy, path string, agent *agents.Agent, know func(line string)) (*text, error) {
 	if err := overrideTemplate(j, p); err != nil {
 		return nil, err
 	}
@@ -65,7 +71,7 @@ func renderText(j *job.Job, p *policy.Policy, agent *agents.Agent, know func(lin
 	if ok, reason := renderer.AppendOnly(); !ok {
 		know("the chat template rewrites history (" + reason + "); where a turn needs it, a new sample begins")
 	}
-	return &text{j, agent, renderer, marks}, nil
+	return &text{j, path, agent, renderer, marks}, nil
 }
 
 // overrideTemplate gives the policy the job's chat template, where it has one.
@@ -92,6 +98,9 @@ func (t *text) prompt(e engines.Engine, know func(line string)) (p agents.Prompt
 	}
 	if p, err = t.agent.Prompt(template, examples); err != nil {
 		return p, agentError(t.job, err)
+	}
+	if err := t.renderer.ToolsError(); err != nil && p.Schemas != nil && t.job.SFT == nil { // of SFT, conversations with a system message bring tools of their own
+		return p, templateError(t.job, t.path, err)
 	}
 	if p.Schemas != nil && template.IgnoresTools {
 		know("the chat template ignores tools; their schemas stand in the system prompt, in training, evaluation and serving alike")
