@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 )
 
@@ -44,10 +45,13 @@ func keepDigits(message []byte) []byte {
 	return out
 }
 
-// exactBody is the body of a response with keepDigits applied to its messages: to the whole of it, or to each event's line of data.
+// exactBody is the body of a response with keepDigits applied to its messages: to the whole of it, or to each event's data, whose lines are held
+// back until the event ends.
 type exactBody struct {
 	io.ReadCloser
 	lines *bufio.Reader // nil: the body is one message
+	data  [][]byte      // lines of data of the event that is read
+	held  int           // bytes of data
 	rest  []byte        // read from the body, not yet from here
 	err   error         // of the body, told after rest
 }
@@ -70,10 +74,36 @@ func (b *exactBody) fill() {
 		}
 		return
 	}
-	b.rest, b.err = b.lines.ReadBytes('\n')
-	if data, ok := bytes.CutPrefix(b.rest, []byte("data:")); ok && b.err == nil {
-		if kept := keepDigits(data); len(kept) != len(data) {
-			b.rest = append(append([]byte("data:"), kept...), '\n')
+	for len(b.rest) == 0 && b.err == nil {
+		var line []byte
+		line, b.err = b.lines.ReadBytes('\n')
+		data := bytes.HasPrefix(line, []byte("data:"))
+		if data {
+			b.data, b.held = append(b.data, line), b.held+len(line)
+		}
+		if b.held > maxMessage {
+			b.err = fmt.Errorf("mcp: %w", errTooLarge)
+			return
+		}
+		if b.err != nil || len(bytes.TrimRight(line, "\r\n")) == 0 {
+			b.rest = b.event()
+		}
+		if !data {
+			b.rest = append(b.rest, line...)
 		}
 	}
+}
+
+// event are the lines of data that are held back: one line where their message is another with its digits.
+func (b *exactBody) event() []byte {
+	sent := bytes.Join(b.data, nil)
+	for i, line := range b.data {
+		b.data[i] = bytes.TrimSpace(bytes.TrimPrefix(line, []byte("data:")))
+	}
+	message := bytes.Join(b.data, []byte("\n"))
+	b.data, b.held = nil, 0
+	if kept := keepDigits(message); len(kept) != len(message) {
+		return append(append([]byte("data:"), kept...), '\n')
+	}
+	return sent
 }
