@@ -133,11 +133,11 @@ func members(body []byte) map[string]json.RawMessage {
 }
 
 // limit is a number of tokens to sample; nil: the client does not say.
-func limit(param string, v *int) (*int, error) {
+func limit(param string, v *Whole) (*int, error) {
 	if v != nil && *v < 1 {
 		return nil, badf(param, "%s is %d, it must be at least 1", param, *v)
 	}
-	return v, nil
+	return (*int)(v), nil
 }
 
 // pieces are the parts of a message while it is read.

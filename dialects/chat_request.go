@@ -14,12 +14,12 @@ import (
 // parameters are those that chat and completions share. The last five are vLLM's.
 type parameters struct {
 	Model       string          `json:"model"`
-	N           *int            `json:"n"`
-	MaxTokens   *int            `json:"max_tokens"`
+	N           *Whole          `json:"n"`
+	MaxTokens   *Whole          `json:"max_tokens"`
 	Temperature *float64        `json:"temperature"`
 	TopP        *float64        `json:"top_p"`
 	Stop        json.RawMessage `json:"stop"`
-	Seed        *int64          `json:"seed"`
+	Seed        *Whole64        `json:"seed"`
 	Presence    *float64        `json:"presence_penalty"`
 	Frequency   *float64        `json:"frequency_penalty"`
 	LogitBias   json.RawMessage `json:"logit_bias"`
@@ -29,8 +29,8 @@ type parameters struct {
 		Usage bool `json:"include_usage"`
 	} `json:"stream_options"`
 
-	MinTokens  *int     `json:"min_tokens"`
-	TopK       *int     `json:"top_k"`
+	MinTokens  *Whole   `json:"min_tokens"`
+	TopK       *Whole   `json:"top_k"`
 	MinP       *float64 `json:"min_p"`
 	Repetition *float64 `json:"repetition_penalty"`
 	Echo       bool     `json:"echo"`
@@ -39,11 +39,11 @@ type parameters struct {
 // request has the parameters.
 func (p *parameters) request() (*Request, error) {
 	q := &Request{
-		Model: p.Model, N: 1, Parallel: true, Choice: Choice{Mode: ChoiceAuto}, Temperature: p.Temperature, TopP: p.TopP, TopK: p.TopK, MinP: p.MinP,
-		Seed: p.Seed, Repetition: 1, Stream: p.Stream, StreamUsage: p.Options != nil && p.Options.Usage,
+		Model: p.Model, N: 1, Parallel: true, Choice: Choice{Mode: ChoiceAuto}, Temperature: p.Temperature, TopP: p.TopP, TopK: (*int)(p.TopK), MinP: p.MinP,
+		Seed: (*int64)(p.Seed), Repetition: 1, Stream: p.Stream, StreamUsage: p.Options != nil && p.Options.Usage,
 	}
-	set(&q.N, p.N)
-	set(&q.MinTokens, p.MinTokens)
+	set(&q.N, (*int)(p.N))
+	set(&q.MinTokens, (*int)(p.MinTokens))
 	set(&q.Presence, p.Presence)
 	set(&q.Frequency, p.Frequency)
 	set(&q.Repetition, p.Repetition)
@@ -141,9 +141,9 @@ type chatBody struct {
 	Tools       list            `json:"tools"`
 	Choice      json.RawMessage `json:"tool_choice"`
 	Parallel    *bool           `json:"parallel_tool_calls"`
-	MaxComplete *int            `json:"max_completion_tokens"`
+	MaxComplete *Whole          `json:"max_completion_tokens"`
 	Logprobs    bool            `json:"logprobs"`
-	TopLogprobs *int            `json:"top_logprobs"`
+	TopLogprobs *Whole          `json:"top_logprobs"`
 	Functions   json.RawMessage `json:"functions"`
 	Audio       json.RawMessage `json:"audio"`
 	Modalities  []string        `json:"modalities"`
@@ -194,7 +194,7 @@ func (chat) Parse(_ http.Header, body []byte) (*Request, error) {
 	}
 	set(&q.Parallel, in.Parallel)
 	q.Logprobs = in.Logprobs
-	set(&q.TopLogprobs, in.TopLogprobs)
+	set(&q.TopLogprobs, (*int)(in.TopLogprobs))
 	return q, q.finish(body, "messages", "tools")
 }
 

@@ -22,9 +22,9 @@ func (completions) Parse(_ http.Header, body []byte) (*Request, error) {
 	var in struct {
 		parameters
 		Prompt   json.RawMessage `json:"prompt"`
-		Logprobs *int            `json:"logprobs"`
+		Logprobs *Whole          `json:"logprobs"`
 		Suffix   json.RawMessage `json:"suffix"`
-		BestOf   *int            `json:"best_of"`
+		BestOf   *Whole          `json:"best_of"`
 	}
 	if err := decode(body, &in); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (completions) Parse(_ http.Header, body []byte) (*Request, error) {
 		return nil, err
 	}
 	if in.Logprobs != nil {
-		q.Logprobs, q.TopLogprobs = true, *in.Logprobs
+		q.Logprobs, q.TopLogprobs = true, int(*in.Logprobs)
 	}
 	if q.MaxTokens == nil {
 		n := 16 // OpenAI's default

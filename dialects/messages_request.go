@@ -17,10 +17,10 @@ type messagesBody struct {
 	System      json.RawMessage `json:"system"`
 	Tools       list            `json:"tools"`
 	Choice      json.RawMessage `json:"tool_choice"`
-	MaxTokens   *int            `json:"max_tokens"`
+	MaxTokens   *Whole          `json:"max_tokens"`
 	Temperature *float64        `json:"temperature"`
 	TopP        *float64        `json:"top_p"`
-	TopK        *int            `json:"top_k"`
+	TopK        *Whole          `json:"top_k"`
 	Stop        json.RawMessage `json:"stop_sequences"`
 	Stream      bool            `json:"stream"`
 	Thread      json.RawMessage `json:"thread"`
@@ -63,7 +63,7 @@ func parseMessages(body []byte) (*Request, error) {
 		return nil, unsupported("mcp_servers")
 	}
 	q := &Request{
-		Model: in.Model, N: 1, Parallel: true, Temperature: in.Temperature, TopP: in.TopP, TopK: in.TopK, Repetition: 1, Stream: in.Stream, StreamUsage: true,
+		Model: in.Model, N: 1, Parallel: true, Temperature: in.Temperature, TopP: in.TopP, TopK: (*int)(in.TopK), Repetition: 1, Stream: in.Stream, StreamUsage: true,
 	}
 	var err error
 	if q.MaxTokens, err = limit("max_tokens", in.MaxTokens); err != nil {

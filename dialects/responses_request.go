@@ -21,10 +21,10 @@ type responsesBody struct {
 	Tools        list            `json:"tools"`
 	Choice       json.RawMessage `json:"tool_choice"`
 	Parallel     *bool           `json:"parallel_tool_calls"`
-	MaxTokens    *int            `json:"max_output_tokens"`
+	MaxTokens    *Whole          `json:"max_output_tokens"`
 	Temperature  *float64        `json:"temperature"`
 	TopP         *float64        `json:"top_p"`
-	TopLogprobs  *int            `json:"top_logprobs"`
+	TopLogprobs  *Whole          `json:"top_logprobs"`
 	Stream       bool            `json:"stream"`
 	Previous     json.RawMessage `json:"previous_response_id"`
 	Conversation json.RawMessage `json:"conversation"`

@@ -108,7 +108,7 @@ func (a *agentAPI) complete(w http.ResponseWriter, r *http.Request, p *places, q
 		return err
 	}
 	id := a.stamp.id("")[1:]
-	params := sampling{Temperature: q.Temperature, TopP: q.TopP, TopK: q.TopK, MinP: q.MinP, Stop: q.Stop, Seed: q.Seed, Schema: q.Format}
+	params := sampling{Temperature: q.Temperature, TopP: q.TopP, TopK: (*dialects.Whole)(q.TopK), MinP: q.MinP, Stop: q.Stop, Seed: (*dialects.Whole64)(q.Seed), Schema: q.Format}
 	choices, opened, err := a.talks.choices(r.Context(), talk, id, &params)
 	if err != nil {
 		return err

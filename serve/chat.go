@@ -30,10 +30,10 @@ type chatRequest struct {
 	Tools        rawList         `json:"tools"`
 	ToolChoice   json.RawMessage `json:"tool_choice"`
 	Parallel     *bool           `json:"parallel_tool_calls"`
-	MaxTokens    *int            `json:"max_tokens"`
-	MaxComplete  *int            `json:"max_completion_tokens"`
+	MaxTokens    *dialects.Whole `json:"max_tokens"`
+	MaxComplete  *dialects.Whole `json:"max_completion_tokens"`
 	Logprobs     bool            `json:"logprobs"`
-	Top          *int            `json:"top_logprobs"`
+	Top          *dialects.Whole `json:"top_logprobs"`
 	Stream       bool            `json:"stream"`
 	Options      *streamOptions  `json:"stream_options"`
 	AddPrompt    *bool           `json:"add_generation_prompt"`
@@ -187,7 +187,7 @@ func (in *chatRequest) conversation(c *codec) (*conversation, error) {
 	}
 	return &conversation{
 		messages: messages, tools: in.Tools, choice: choice, oneCall: !or(in.Parallel, true),
-		noPrompt: !or(in.AddPrompt, true), special: in.AddSpecial, maxTokens: limit,
+		noPrompt: !or(in.AddPrompt, true), special: in.AddSpecial, maxTokens: (*int)(limit),
 	}, err
 }
 

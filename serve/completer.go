@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -27,7 +28,7 @@ type completer struct {
 
 // choices makes the n choices of each prompt, in a form that is nil where they are free.
 func (e *completer) choices(id string, p *sampling, params engines.Sampling, prompts [][]int32, maxTokens []int, form engines.Constraint) []*choice {
-	n := or(p.N, 1)
+	n := int(or(p.N, 1))
 	var out []*choice
 	for i, prompt := range prompts {
 		for _, seed := range e.seeds(p, n) {
@@ -146,8 +147,8 @@ func (e *completer) stream(ctx context.Context, r engines.Request, d engines.Det
 }
 
 // detail says what the engine is to tell.
-func (e *completer) detail(logprobs *int, param string) (engines.Detail, error) {
-	n := or(logprobs, 0)
+func (e *completer) detail(logprobs *dialects.Whole, param string) (engines.Detail, error) {
+	n := int(or(logprobs, 0))
 	if n < 0 || n > e.maxLogprobs {
 		return engines.Detail{}, badf(param, "%s is %d, allowed are 0 to %d", param, n, e.maxLogprobs)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
 )
 
@@ -28,8 +29,8 @@ type completionRequest struct {
 	Prompt     json.RawMessage `json:"prompt"`
 	Suffix     string          `json:"suffix"`
 	Echo       bool            `json:"echo"`
-	MaxTokens  *int            `json:"max_tokens"`
-	Logprobs   *int            `json:"logprobs"`
+	MaxTokens  *dialects.Whole `json:"max_tokens"`
+	Logprobs   *dialects.Whole `json:"logprobs"`
 	Stream     bool            `json:"stream"`
 	Options    *streamOptions  `json:"stream_options"`
 	AddSpecial *bool           `json:"add_special_tokens"`
@@ -190,11 +191,11 @@ func (a *completionsAPI) job(ctx context.Context, in *completionRequest) (*compl
 	if in.Echo && or(in.Logprobs, 0) > 1 {
 		return nil, badf("logprobs", "logprobs is %d; with echo only 0 and 1, the prompt's own tokens, are supported", *in.Logprobs)
 	}
-	want, err := maxTokens(in.MaxTokens, 16)
+	want, err := maxTokens((*int)(in.MaxTokens), 16)
 	if err != nil {
 		return nil, err
 	}
-	job := &completionJob{in: in, n: or(in.N, 1)}
+	job := &completionJob{in: in, n: int(or(in.N, 1))}
 	if job.detail, err = a.engine.detail(in.Logprobs, "logprobs"); err != nil {
 		return nil, err
 	}

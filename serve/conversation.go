@@ -46,7 +46,7 @@ func (t *conversations) choices(ctx context.Context, c *conversation, id string,
 	if err != nil {
 		return nil, false, err
 	}
-	if n := or(p.N, 1); n > t.queue.most {
+	if n := int(or(p.N, 1)); n > t.queue.most {
 		return nil, false, t.queue.tooMany(1, n)
 	}
 	prompt, text, err := c.render(ctx, t.codec)

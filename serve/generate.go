@@ -2,6 +2,8 @@ package serve
 
 import (
 	"net/http"
+
+	"github.com/agentfly/agentfly/dialects"
 )
 
 // generateAPI answers /inference/v1/generate.
@@ -29,8 +31,8 @@ type generateRequest struct {
 
 type generateParams struct {
 	sampling
-	MaxTokens *int `json:"max_tokens"`
-	Logprobs  *int `json:"logprobs"`
+	MaxTokens *dialects.Whole `json:"max_tokens"`
+	Logprobs  *dialects.Whole `json:"logprobs"`
 }
 
 type generateReply struct {
@@ -66,7 +68,7 @@ func (a *generateAPI) answer(w http.ResponseWriter, r *http.Request, p *places, 
 	if err := checkName("request_id", in.ID); err != nil {
 		return err
 	}
-	want, err := maxTokens(params.MaxTokens, 16)
+	want, err := maxTokens((*int)(params.MaxTokens), 16)
 	if err != nil {
 		return err
 	}

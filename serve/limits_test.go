@@ -249,3 +249,23 @@ func (r *recorder) Write(b []byte) (int, error) {
 	}
 	return r.body.Write(b)
 }
+
+// Whole numbers may be written as floats, on every route.
+func TestWholeNumbersMayBeFloats(t *testing.T) {
+	h := start(t, scripted.Options{Respond: says("hi")}, nil)
+	const shared = `"n":2.0,"seed":0.0,"top_k":5.0,"min_tokens":1.0,"best_of":2.0,"thinking_token_budget":-1.0,"max_tokens":5.0`
+	whole := strings.ReplaceAll(shared, ".0", "")
+	for path, body := range map[string][2]string{
+		"/v1/completions":        {`{"prompt":"x","logprobs":1.0,`, `{"prompt":"x","logprobs":1,`},
+		"/v1/chat/completions":   {`{` + user + `,"max_completion_tokens":4.0,"logprobs":true,"top_logprobs":1.0,`, `{` + user + `,"max_completion_tokens":4,"logprobs":true,"top_logprobs":1,`},
+		"/inference/v1/generate": {`{"token_ids":[97],"sampling_params":{"logprobs":1.0,`, `{"token_ids":[97],"sampling_params":{"logprobs":1,`},
+	} {
+		end := "}"
+		if strings.Contains(body[0], "sampling_params") {
+			end = "}}"
+		}
+		require.Equal(t, h.post(path, body[1]+whole+end), h.post(path, body[0]+shared+end), path)
+	}
+	h.refuses("/v1/completions", `{"prompt":"x","max_tokens":5.5}`, 400, "max_tokens: a JSON number 5.5 does not fit, an integer (int) is needed")
+	h.refuses("/inference/v1/generate", `{"token_ids":[97],"sampling_params":{"top_k":5.5}}`, 400, "sampling_params.top_k: a JSON number 5.5 does not fit, an integer (int) is needed")
+}

@@ -14,24 +14,24 @@ import (
 // sampling are the parameters that all routes share, under vLLM's names. A missing one has vLLM's neutral default: the
 // model's generation_config.json is not read.
 type sampling struct {
-	N           *int               `json:"n"`
-	Seed        *int64             `json:"seed"`
+	N           *dialects.Whole    `json:"n"`
+	Seed        *dialects.Whole64  `json:"seed"`
 	Temperature *float64           `json:"temperature"`
 	TopP        *float64           `json:"top_p"`
-	TopK        *int               `json:"top_k"`
+	TopK        *dialects.Whole    `json:"top_k"`
 	MinP        *float64           `json:"min_p"`
 	Stop        stopList           `json:"stop"`
 	StopIDs     []int32            `json:"stop_token_ids"`
 	IgnoreEOS   bool               `json:"ignore_eos"`
 	IncludeStop bool               `json:"include_stop_str_in_output"`
 	SkipSpecial *bool              `json:"skip_special_tokens"`
-	MinTokens   *int               `json:"min_tokens"`
+	MinTokens   *dialects.Whole    `json:"min_tokens"`
 	Presence    *float64           `json:"presence_penalty"`
 	Frequency   *float64           `json:"frequency_penalty"`
 	Repetition  *float64           `json:"repetition_penalty"`
-	BestOf      *int               `json:"best_of"`
+	BestOf      *dialects.Whole    `json:"best_of"`
 	BeamSearch  bool               `json:"use_beam_search"`
-	Prompts     *int               `json:"prompt_logprobs"`
+	Prompts     *dialects.Whole    `json:"prompt_logprobs"`
 	LogitBias   present            `json:"logit_bias"`
 	Allowed     present            `json:"allowed_token_ids"`
 	BadWords    present            `json:"bad_words"`
@@ -39,8 +39,8 @@ type sampling struct {
 	Structured  forming.Structured `json:"structured_outputs"`
 	Format      json.RawMessage    `json:"response_format"`
 	Schema      *dialects.Schema   `json:"-"` // response_format, where a dialect has read it
-	Truncate    *int               `json:"truncate_prompt_tokens"`
-	Thinking    *int               `json:"thinking_token_budget"`
+	Truncate    *dialects.Whole    `json:"truncate_prompt_tokens"`
+	Thinking    *dialects.Whole    `json:"thinking_token_budget"`
 	Repeats     present            `json:"repetition_detection"`
 	Processors  present            `json:"logits_processors"`
 	Watermark   bool               `json:"watermarking"`
@@ -129,9 +129,9 @@ func (p *sampling) engine(maxTokens int, stops []int32) (engines.Sampling, error
 		maxTokens = math.MaxInt32
 	}
 	out := engines.Sampling{
-		MaxTokens: maxTokens, Temperature: or(p.Temperature, 1), TopP: or(p.TopP, 1), TopK: max(or(p.TopK, 0), 0), MinP: or(p.MinP, 0),
+		MaxTokens: maxTokens, Temperature: or(p.Temperature, 1), TopP: or(p.TopP, 1), TopK: int(max(or(p.TopK, 0), 0)), MinP: or(p.MinP, 0),
 		StopIDs: slices.Clone(p.StopIDs), Stop: p.Stop,
-		MinTokens: or(p.MinTokens, 0), Presence: or(p.Presence, 0), Frequency: or(p.Frequency, 0), Repetition: or(p.Repetition, 1),
+		MinTokens: int(or(p.MinTokens, 0)), Presence: or(p.Presence, 0), Frequency: or(p.Frequency, 0), Repetition: or(p.Repetition, 1),
 	}
 	if err := p.refuse(); err != nil {
 		return out, err
