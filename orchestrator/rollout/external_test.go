@@ -270,6 +270,26 @@ func TestATrajectoryThatFailsBeforeItsAgentGoesOn(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, status, text)
 }
 
+// A trajectory of a group that is given up before its session opened does not go on either. Where the run ends it does.
+func TestATrajectoryThatIsGivenUpBeforeItsAgentGoesOn(t *testing.T) {
+	for cause, waits := range map[error]bool{rollout.ErrGivenUp: false, context.Canceled: true} {
+		r, _, url := online(t, t.TempDir())
+		r.AwaitAgents("train-0-0-0")
+		given, giveUp := context.WithCancelCause(t.Context())
+		giveUp(cause)
+		require.Equal(t, trajectory.StopCancelled, r.Sample(given, rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")}).StopReason)
+		key := sessionkey.ForHolder(sessionkey.Of([]byte("secret"), r.RunName+"/train-0-0-0"), "holder")
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, later := r.External.Gateway.Expects(ctx, key)
+		require.Equal(t, waits, later)
+		if !waits {
+			status, text := post(t, url+"/v1/chat/completions", key, `{"messages":[{"role":"user","content":"x"}]}`)
+			require.Equal(t, http.StatusUnauthorized, status, text)
+		}
+	}
+}
+
 // noPlace has no place for an agent.
 type noPlace struct{ external.Runner }
 

@@ -103,6 +103,9 @@ func (p Place) group() string {
 // requestSeed derives from the run's seed, the place and the turn, so that it does not depend on timing.
 func (p Place) requestSeed(run uint64, turn int) uint64 { return p.in().Seed(run, p.Task.ID, turn) }
 
+// ErrGivenUp is the cause that ends the context of a group which is given up while the run goes on.
+var ErrGivenUp = errors.New("orchestrator: the group was given up")
+
 // failure is an error with the part that caused it.
 type failure struct {
 	origin trajectory.Origin
@@ -158,9 +161,10 @@ func (r *Sampler) Sample(ctx context.Context, p Place) *trajectory.Trajectory {
 		}
 		t.Fail(origin, err.Error())
 		t.StopReason = trajectory.StopError
-		if ctx.Err() != nil { // where the run stops its agents wait for the process that continues it
+		if ctx.Err() != nil {
 			t.StopReason = trajectory.StopCancelled
-		} else { // perhaps before its session opened
+		}
+		if ctx.Err() == nil || errors.Is(context.Cause(ctx), ErrGivenUp) { // perhaps before its session opened. Where the run stops, its agents wait for the process that continues it
 			r.External.Forgo(r.RunName, t.ID)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -65,13 +66,13 @@ type Options struct {
 type Group struct {
 	*Slot
 	Task    trajectory.Task
-	at      int              // position of the task in its stratum
-	retryOf *store.GroupRef  // the group that was given up and had the same task; nil: none
-	group   trajectory.Group // once complete
-	cancel  context.CancelFunc
-	dropped bool   // given up, maybe before its sampling began
-	Running []bool // [group_size] has not ended
-	cut     []bool // [group_size] had not ended when some batch was chosen
+	at      int                     // position of the task in its stratum
+	retryOf *store.GroupRef         // the group that was given up and had the same task; nil: none
+	group   trajectory.Group        // once complete
+	cancel  context.CancelCauseFunc // with rollout.ErrGivenUp where the run goes on
+	dropped bool                    // given up, maybe before its sampling began
+	Running []bool                  // [group_size] has not ended
+	cut     []bool                  // [group_size] had not ended when some batch was chosen
 }
 
 func NewFeed(w Work, o Options) *Feed {
@@ -145,15 +146,18 @@ func (f *Feed) admit(ctx context.Context) []*Group {
 // begin samples groups whose admission is durable. Meanwhile an update may have ended, and a batch given some up.
 func (f *Feed) begin(ctx context.Context, begun []*Group) {
 	for _, g := range begun {
-		one, cancel := context.WithCancel(ctx)
+		one, cancel := context.WithCancelCause(ctx)
 		f.mu.Lock()
-		if g.cancel = cancel; f.closed || g.dropped {
-			cancel()
+		switch g.cancel = cancel; {
+		case g.dropped:
+			cancel(rollout.ErrGivenUp)
+		case f.closed:
+			cancel(nil)
 		}
 		f.mu.Unlock()
 		go func() {
 			defer f.joined.Done()
-			defer cancel()
+			defer cancel(nil)
 			f.sample(ctx, one, g)
 		}()
 	}
@@ -188,7 +192,7 @@ func (f *Feed) open(s *Slot) *Group {
 }
 
 func newGroup(s *Slot, size int) *Group {
-	return &Group{Slot: s, Running: slices.Repeat([]bool{true}, size), cut: make([]bool, size), cancel: func() {}}
+	return &Group{Slot: s, Running: slices.Repeat([]bool{true}, size), cut: make([]bool, size), cancel: func(error) {}}
 }
 
 // admissions of a group and its greedy rollout.
@@ -294,7 +298,7 @@ func (f *Feed) take() *Batch {
 	for _, s := range c.dropped {
 		g := f.inFlight[s.n]
 		g.dropped = true
-		g.cancel()
+		g.cancel(rollout.ErrGivenUp)
 	}
 	for _, s := range c.left {
 		g := f.inFlight[s.n]
@@ -327,7 +331,7 @@ func (f *Feed) Close() {
 	f.mu.Lock()
 	f.closed = true
 	for _, g := range f.inFlight {
-		g.cancel()
+		g.cancel(nil)
 	}
 	f.mu.Unlock()
 	f.joined.Wait()

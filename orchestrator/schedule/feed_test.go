@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -131,6 +132,51 @@ func TestAGroupThatIsGivenUpBeforeItBeginsIsNotSampled(t *testing.T) {
 	require.ElementsMatch(t, []store.GroupRef{{Step: 3, Group: 0}, {Step: 3, Group: 1}, {Step: 3, Group: 2}}, w.sampled, "and nothing of themselves was sampled")
 	for ref := range w.outstanding(t) {
 		require.NotContains(t, given, ref, "what took its task ended it in the log")
+	}
+}
+
+// stuck samples until it is stopped, and keeps why.
+type stuck struct {
+	*scriptedWork
+	causes map[int]error // by group
+}
+
+func (w stuck) Sample(ctx context.Context, l *Group, _ func(index int)) (trajectory.Group, error) {
+	<-ctx.Done()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.causes[l.n] = context.Cause(ctx)
+	return trajectory.Group{}, nil
+}
+
+// What samples a group is told whether the group is given up, before or while it is sampled, or the run ends.
+func TestWhySamplingStops(t *testing.T) {
+	w := stuck{&scriptedWork{size: 4, version: 7}, map[int]error{}}
+	f := NewFeed(w, Options{
+		Limits: Limits{Groups: 3, Strata: 1, Capacity: 6, Staleness: 1, Updates: 1, Drop: true, Numbered: true, Steps: 30},
+		Size:   4, Version: 7, Dealt: []int{0},
+	})
+	ctx, end := context.WithCancel(t.Context())
+	begun := f.admit(ctx)
+	f.begin(ctx, begun[:2])
+	complete(t, f.plan, 7, 3, 4, 5)
+	require.Len(t, f.take().Trained, 3)
+	f.plan.Trained(8)
+	more := f.admit(ctx)
+	complete(t, f.plan, 8, 6, 7, 8)
+	require.Equal(t, 3, f.take().Dropped)
+	f.begin(ctx, begun[2:3])
+	f.joined.Add(-3 - len(more)) // those that end by the test's hand
+	f.pump(ctx)
+	end()
+	f.joined.Wait()
+	require.Greater(t, len(w.causes), 3)
+	for n, cause := range w.causes {
+		want := context.Canceled
+		if n < 3 {
+			want = rollout.ErrGivenUp
+		}
+		require.Equal(t, want, cause, n)
 	}
 }
 
