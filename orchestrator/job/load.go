@@ -188,8 +188,12 @@ func draft(path string, data []byte, o Options) (*Job, error) {
 	return j, err
 }
 
-// Given tells whether the job file or --set names the key; else its default stands there.
-func (j *Job) Given(path string) bool { return j.given[path] }
+// ChosenTokens tells whether somebody chose rollout.max_tokens: it is not its default, which the copy of a job names where the job does not.
+func (j *Job) ChosenTokens() bool {
+	var unset Rollout
+	setDefaults(reflect.ValueOf(&unset).Elem(), "rollout")
+	return j.Rollout.MaxTokens != unset.MaxTokens
+}
 
 // LeftOut are notes on the keys of the job file that another kind of engine would read than the one that --set names.
 func (j *Job) LeftOut() []string { return j.leftOut }

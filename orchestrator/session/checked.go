@@ -180,7 +180,7 @@ func checkRoom(j *job.Job, p *policy.Policy) error {
 		return nil
 	}
 	context, limit := p.Config.MaxContext(), j.Rollout.MaxTokens
-	if context > 0 && limit > context && j.Given("rollout.max_tokens") {
+	if context > 0 && limit > context && j.ChosenTokens() {
 		return j.Fail("rollout.max_tokens", "%d tokens are more than the model's context, %d; set %d or less", limit, context, context)
 	}
 	if context > 0 {

@@ -90,3 +90,22 @@ func TestAnAgentsCommandOfCode(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// A limit that nobody chose is no contradiction to a shorter context, in the copy of the job neither, which names every setting.
+func TestTheCopyOfAJobFitsTheModelThatItFits(t *testing.T) {
+	short := &policy.Policy{Config: &modelfile.Config{MaxPositionEmbeddings: 512}}
+	for limit, want := range map[string]string{"": "", "max_tokens: 2048": "", "max_tokens: 400": "", "max_tokens: 2047": "2047 tokens are more than the model's context, 512"} {
+		text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\ndata: {train: t.jsonl}\nengine: {kind: local, cache_tokens: 4096}\nrollout: {" + limit + "}\n"
+		j, err := job.Parse("/jobs/job.yaml", []byte(text), job.Options{})
+		require.NoError(t, err)
+		again, err := job.Parse("/jobs/job.yaml", j.Source(), job.Options{})
+		require.NoError(t, err)
+		for name, j := range map[string]*job.Job{"job": j, "copy": again} {
+			if err := checkRoom(j, short); want == "" {
+				require.NoError(t, err, "%s with %q", name, limit)
+			} else {
+				require.ErrorContains(t, err, want)
+			}
+		}
+	}
+}

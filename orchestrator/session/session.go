@@ -190,7 +190,7 @@ func (s *Session) makeSampler() error {
 		limits = append(limits, e.Capabilities().MaxModelLen)
 	}
 	for _, limit := range limits {
-		if limit > 0 && limit < j.Rollout.MaxTokens && s.Weights.Engine() != nil && j.Given("rollout.max_tokens") {
+		if limit > 0 && limit < j.Rollout.MaxTokens && s.Weights.Engine() != nil && j.ChosenTokens() {
 			s.Notes.Once(fmt.Sprintf("rollout.max_tokens is %d, and the model's context or engine.cache_tokens hold %d: trajectories end there", j.Rollout.MaxTokens, limit))
 		}
 		if limit > 0 {
