@@ -251,8 +251,7 @@ func (o *Distillation) refused(b *schedule.Batch) error {
 
 // evaluateKL estimates the divergence from the teacher on the held-out tasks, sampled as in training.
 func (o *Distillation) evaluateKL(ctx context.Context, e *report.Evaluation) error {
-	r := *o.sampler
-	r.Record, r.Recovered, r.AtOnce = nil, nil, evaluatedAtOnce
+	r := evaluating(*o.sampler)
 	groups, err := r.Groups(ctx, "eval-"+e.Name+"-kl", e.Step, o.held.Tasks, o.job.Rollout.GroupSize, rollout.Fatal)
 	if err := errors.Join(err, ctx.Err()); err != nil {
 		return err

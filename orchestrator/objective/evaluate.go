@@ -16,17 +16,23 @@ import (
 // evaluatedAtOnce bounds the memory and the tools' state of an evaluation, whatever it has of tasks and samples.
 const evaluatedAtOnce = 10_000
 
-// Evaluate samples every task eval.samples times. Its seeds are its own, derived from the evaluation's name, and nothing of
-// it is trained on.
-func Evaluate(ctx context.Context, r rollout.Sampler, db *store.Store, name string, step int, tasks []trajectory.Task, j *job.Job) (report.Evaluation, error) {
-	r.Sampling.Temperature = j.Eval.Temperature
-	r.Record, r.Recovered = nil, nil // one that is cut off is done anew
-	r.AtOnce = evaluatedAtOnce
-	if r.World != nil { // an evaluation reports what a trajectory was paid, at once
+// evaluating is a sampler as evaluations have it: one that is cut off is done anew, so that nothing of it is recorded while it goes on, and it
+// reports what a trajectory was paid, at once.
+func evaluating(r rollout.Sampler) rollout.Sampler {
+	r.Record, r.Recovered, r.AtOnce = nil, nil, evaluatedAtOnce
+	if r.World != nil {
 		world := *r.World
 		world.Credit, world.Forget = 0, nil
 		r.World = &world
 	}
+	return r
+}
+
+// Evaluate samples every task eval.samples times. Its seeds are its own, derived from the evaluation's name, and nothing of
+// it is trained on.
+func Evaluate(ctx context.Context, r rollout.Sampler, db *store.Store, name string, step int, tasks []trajectory.Task, j *job.Job) (report.Evaluation, error) {
+	r = evaluating(r)
+	r.Sampling.Temperature = j.Eval.Temperature
 	start := time.Now()
 	phase := "eval-" + name
 	var done atomic.Int64

@@ -1,0 +1,64 @@
+package objective
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/internal/pool"
+	"github.com/agentfly/agentfly/orchestrator/data"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/report"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// wobbly is an environment whose first reset fails.
+type wobbly struct{ resets *atomic.Int64 }
+
+func (w wobbly) Reset(context.Context, environments.Start) (environments.Observation, error) {
+	if w.resets.Add(1) == 1 {
+		return environments.Observation{}, errors.New("not yet")
+	}
+	return environments.Text("here"), nil
+}
+
+func (wobbly) Step(context.Context, environments.Action) (environments.Result, error) {
+	return environments.Result{Terminated: true}, nil
+}
+
+func (wobbly) Close() error { return nil }
+
+// Nothing is recorded of an evaluation while it goes on, so nothing is forgotten where its environment fails: not for the rewards, nor for the
+// divergence from a teacher.
+func TestEvaluationsForgetNothing(t *testing.T) {
+	j := &job.Job{Rollout: job.Rollout{GroupSize: 1, MaxFailed: 1}}
+	for name, evaluate := range map[string]func(o *RL) error{
+		"rewards": func(o *RL) error {
+			_, err := o.Evaluate(t.Context(), "held", 0, false)
+			return err
+		},
+		"divergence": func(o *RL) error {
+			d := &Distillation{RL: o, teacher: constantTeacher(func(int32) float32 { return -1 })}
+			return d.evaluateKL(t.Context(), &report.Evaluation{Name: "held"})
+		},
+	} {
+		var resets atomic.Int64
+		source := environments.Simple(environments.Spec{}, func() environments.Environment { return wobbly{&resets} })
+		m, err := environments.Open(source, nil, environments.Options{Kind: "wobbly", Pool: pool.Options{Size: 1}, StepTimeout: 5 * time.Second})
+		require.NoError(t, err)
+		sampler := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("<answer>1</answer>") })
+		sampler.World = &rollout.World{Stage: environments.NewStage(m), Retries: 1, Forget: func(id string, why error) { t.Errorf("%s: %s is forgotten: %v", name, id, why) }}
+		o := &RL{job: j, sampler: sampler, held: &data.Tasks{Tasks: []trajectory.Task{rollouttest.Task("q", "1?", "1")}}}
+		require.NoError(t, evaluate(o), name)
+		require.EqualValues(t, 2, resets.Load(), name)
+		require.NoError(t, m.Close())
+	}
+}
