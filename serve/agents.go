@@ -118,7 +118,7 @@ func (a *agentAPI) complete(w http.ResponseWriter, r *http.Request, p *places, q
 		c.keep(a.codec.tokenizer, nil)
 	}
 	base := dialects.Reply{ID: id, Model: a.models.names[0], Created: a.stamp.now(), Usage: dialects.Usage{Prompt: len(c.request.Prompt)}}
-	told := &telling{stamp: a.stamp, choice: c, thought: agents.NewThoughtSplitter(opened), reply: base}
+	told := &telling{stamp: a.stamp, gate: a.engine.gate, choice: c, thought: agents.NewThoughtSplitter(opened), reply: base}
 	if q.Stream {
 		a.stream(w, r, p, told, a.Stream(w, q, base))
 		return nil
@@ -160,6 +160,7 @@ func (a *agentAPI) stream(w http.ResponseWriter, r *http.Request, p *places, tol
 // telling takes a choice apart while it is sampled: thought, content and calls.
 type telling struct {
 	stamp   *stamp
+	gate    *gate
 	choice  *choice
 	thought *agents.ThoughtSplitter
 	reply   dialects.Reply // so far
@@ -217,7 +218,7 @@ func (t *telling) end() (dialects.Reply, error) {
 	r.Usage.Cached, r.Usage.Completion = c.cached, len(c.tokens)
 	switch {
 	case c.finish == string(trajectory.FinishAbort):
-		return r, &dialects.Error{Status: http.StatusServiceUnavailable, Message: "the reply was aborted: the server was paused; ask again"}
+		return r, t.gate.refusal()
 	case c.finish == string(trajectory.FinishLength):
 		r.Finish = dialects.FinishLength
 	case len(r.Calls) > 0:

@@ -220,9 +220,21 @@ func TestAgentKeepAlive(t *testing.T) {
 	}
 }
 
+func pauses(h *harness) {
+	h.post("/pause?mode=abort", "")
+	h.post("/resume", "")
+}
+
+func closes(h *harness) { h.server.Close() }
+
 // TestAgentAborted: a reply that the server aborted is an error, also in the middle of a stream, so that the client asks again.
 func TestAgentAborted(t *testing.T) {
-	for _, stream := range []string{"false", "true"} {
+	type abort struct{ stream, message string }
+	for c, end := range map[abort]func(h *harness){
+		{"false", "the server was paused; ask again"}: pauses, {"true", "the server was paused; ask again"}: pauses,
+		{"false", "the server is shutting down"}: closes, {"true", "the server is shutting down"}: closes,
+	} {
+		stream := c.stream
 		h := start(t, slow(), nil)
 		type reply struct {
 			status int
@@ -240,11 +252,10 @@ func TestAgentAborted(t *testing.T) {
 			got <- reply{resp.StatusCode, string(data)}
 		}()
 		h.started(3)
-		h.post("/pause?mode=abort", "")
-		h.post("/resume", "")
+		end(h)
 		r := <-got
 		require.Contains(t, r.body, `"overloaded_error"`)
-		require.Contains(t, r.body, "ask again")
+		require.Contains(t, r.body, c.message)
 		require.Equal(t, map[string]int{"false": http.StatusServiceUnavailable, "true": http.StatusOK}[stream], r.status)
 	}
 }
