@@ -116,6 +116,12 @@ func TestAnswersOfAService(t *testing.T) {
 		case "/gbk":
 			w.Header().Set("Content-Type", "application/json;charset=GBK")
 			w.Write([]byte("\"\xc4\xe3\""))
+		case "/xml":
+			w.Header().Set("Content-Type", "application/rss+xml")
+			w.Write([]byte(`<?xml version="1.0" encoding="windows-1251"?>` + "\xcc\xe8\xf0"))
+		case "/xmlheader":
+			w.Header().Set("Content-Type", "text/xml; charset=ISO-8859-1")
+			w.Write([]byte(`<?xml version="1.0" encoding="windows-1251"?>` + "\xe9"))
 		case "/unknown":
 			w.Header().Set("Content-Type", "text/plain; charset=klingon")
 			w.Write([]byte("plain \xe9"))
@@ -135,14 +141,16 @@ func TestAnswersOfAService(t *testing.T) {
 		}
 	})
 	for path, want := range map[string]string{
-		"/missing": "Error: call: HTTP 404 Not Found: no such city;\nGET /v1/cities lists them",
-		"/empty":   "done (HTTP 204)",
-		"/image":   "Error: call: the service returned image/png, which is no text",
-		"/latin1":  "café",
-		"/gbk":     `"你"`,
-		"/unknown": "plain \uFFFD",
-		"/bytes":   "Error: call: the service returned application/octet-stream, which is no text",
-		"/long":    "Error: call: HTTP 400 Bad Request: " + strings.Repeat("x", maxErrorBody) + "…",
+		"/missing":   "Error: call: HTTP 404 Not Found: no such city;\nGET /v1/cities lists them",
+		"/empty":     "done (HTTP 204)",
+		"/image":     "Error: call: the service returned image/png, which is no text",
+		"/latin1":    "café",
+		"/gbk":       `"你"`,
+		"/xml":       `<?xml version="1.0" encoding="windows-1251"?>Мир`,
+		"/xmlheader": `<?xml version="1.0" encoding="windows-1251"?>é`,
+		"/unknown":   "plain \uFFFD",
+		"/bytes":     "Error: call: the service returned application/octet-stream, which is no text",
+		"/long":      "Error: call: HTTP 400 Bad Request: " + strings.Repeat("x", maxErrorBody) + "…",
 	} {
 		got := invoke(t, open(t, map[string]any{"url": url + path, "name": "call", "method": "GET"}, tools.Ref{}), "call", "{}")
 		require.Equal(t, want, got.Observation)

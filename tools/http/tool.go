@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/net/html/charset"
 
+	"github.com/agentfly/agentfly/internal/charsets"
 	"github.com/agentfly/agentfly/tools"
 )
 
@@ -320,10 +321,14 @@ func readable(kind string, data []byte) bool {
 	return major == "text" || slices.ContainsFunc([]string{"json", "xml", "yaml", "javascript", "x-www-form-urlencoded"}, func(s string) bool { return strings.HasSuffix(minor, s) })
 }
 
-// inUTF8 is a text whose header names another character set, where that is known.
+// inUTF8 is a text whose header, or else the first line of XML, names another character set, where that is known.
 func inUTF8(kind string, data []byte) string {
-	_, parameters, err := mime.ParseMediaType(kind)
-	if set, _ := charset.Lookup(parameters["charset"]); err == nil && set != nil {
+	media, parameters, err := mime.ParseMediaType(kind)
+	set, _ := charset.Lookup(parameters["charset"])
+	if set == nil && strings.HasSuffix(media, "xml") {
+		set = charsets.OfXML(data)
+	}
+	if err == nil && set != nil {
 		if text, err := set.NewDecoder().Bytes(data); err == nil {
 			return string(text)
 		}

@@ -15,13 +15,13 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"golang.org/x/net/html/charset"
 
+	"github.com/agentfly/agentfly/internal/charsets"
 	"github.com/agentfly/agentfly/internal/retry"
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
@@ -218,9 +218,6 @@ func wholeRunes(body []byte) []byte {
 	return wording.WholeRunes(body)
 }
 
-// declaration is the first line of XML, where it names the character set.
-var declaration = regexp.MustCompile(`^\s*<\?xml\s[^>]*\bencoding\s*=\s*["']([^"']+)["']`)
-
 // read turns the bytes of a page into text. A body that is UTF-8 as a whole is read as such unless something names another character set: what package
 // charset says of the first 1,024 bytes would be windows-1252 where they are all ASCII. JSON is UTF-8 whatever its header names (RFC 8259).
 func read(body []byte, contentType string) (title, text string, err error) {
@@ -235,11 +232,8 @@ func read(body []byte, contentType string) (title, text string, err error) {
 	set, name, certain := charset.DetermineEncoding(body[:min(len(body), 1024)], contentType)
 	named := certain || page && name != "windows-1252" // by the header, or by a meta element of the page; windows-1252 is what is taken without one
 	if !certain && strings.HasSuffix(kind, "xml") {
-		if m := declaration.FindSubmatch(body[:min(len(body), 1024)]); m != nil {
-			declared, as := charset.Lookup(string(m[1]))
-			if declared != nil && !strings.HasPrefix(as, "utf-") { // in UTF-16 the declaration would not have been found: such a body is UTF-8
-				set, named = declared, true
-			}
+		if declared := charsets.OfXML(body); declared != nil {
+			set, named = declared, true
 		}
 	}
 	in := set.NewDecoder().Reader(bytes.NewReader(body))
