@@ -40,8 +40,32 @@ func repairExceptions(builtins py.StringDict) {
 				}
 			}
 		}
-		return raise(m, count)
+		if count < 2 {
+			return raise(m, count)
+		}
+		cause := m.POP()
+		if t, ok := cause.(*py.Type); ok && t.Flags&py.TPFLAGS_BASE_EXC_SUBCLASS != 0 {
+			var err error
+			if cause, err = py.Call(t, nil, nil); err != nil {
+				return err
+			}
+		}
+		e := py.MakeException(m.TOP())
+		if err := setCause(e, cause, "exception causes must derive from BaseException"); err != nil {
+			return err
+		}
+		m.SET_TOP(e)
+		return raise(m, 1)
 	}
+}
+
+// setCause gives an exception its cause, which may be None; refusal is the TypeError of what can be none.
+func setCause(e *py.Exception, cause py.Object, refusal string) error {
+	if _, ok := cause.(*py.Exception); !ok && cause != py.None {
+		return py.ExceptionNewf(py.TypeError, "%s", refusal)
+	}
+	e.Cause, e.SuppressContext = cause, true
+	return nil
 }
 
 // baseInit is the __init__ of Python's own exceptions.
@@ -98,6 +122,12 @@ func (a *attributes) M__getattribute__(name string) (py.Object, error) {
 		return a.of.Dict, nil
 	case "__cause__":
 		return orNone(a.of.Cause), nil
+	case "__suppress_context__":
+		return py.NewBool(a.of.SuppressContext), nil
+	case "__traceback__": // gpython makes no objects of them
+		return py.None, nil
+	case "__doc__":
+		return docOf(a.of.Base), nil
 	case "__str__", "__repr__":
 		return method(name, 0, 0, func(py.Object, []py.Object) (py.Object, error) {
 			s, err := exceptionText(a.of, name)
@@ -111,13 +141,31 @@ func (a *attributes) M__getattribute__(name string) (py.Object, error) {
 }
 
 func (a *attributes) M__setattr__(name string, value py.Object) (py.Object, error) {
-	if name == "args" {
+	switch name {
+	case "args":
 		all, err := py.SequenceTuple(value)
 		a.of.Args = all
+		return py.None, err
+	case "__cause__":
+		return py.None, setCause(a.of, value, "exception cause must be None or derive from BaseException")
+	case "__suppress_context__":
+		on, err := truth(value)
+		a.of.SuppressContext = on == py.True
 		return py.None, err
 	}
 	a.of.Dict[name] = value
 	return py.None, nil
+}
+
+// docOf is the text that a class says of itself.
+func docOf(t *py.Type) py.Object {
+	if own, ok := t.Dict["__doc__"]; ok {
+		return own
+	}
+	if t.Doc == "" {
+		return py.None
+	}
+	return py.String(t.Doc)
 }
 
 // exceptionText is str(e), or repr(e) for __repr__.

@@ -78,10 +78,25 @@ func repair(ctx py.Context) {
 		}
 		return nil, py.ExceptionNewf(py.AttributeError, "'%s' object has no attribute '__name__'", self.Type().Name)
 	}}
-	py.ObjectType.Dict["__class__"] = &py.Property{Fget: func(self py.Object) (py.Object, error) { return self.Type(), nil }}
+	py.ObjectType.Dict["__class__"] = &py.Property{Fget: func(self py.Object) (py.Object, error) { return classOf(self), nil }}
+	py.BigIntType.Name = py.IntType.Name
+	py.TypeType.New = func(t *py.Type, args py.Tuple, kwargs py.StringDict) (py.Object, error) {
+		if len(args) == 1 && len(kwargs) == 0 {
+			return classOf(args[0]), nil
+		}
+		return py.TypeNew(t, args, kwargs)
+	}
 	addMethods()
 	repairOperators()
 	repairExceptions(b)
+}
+
+// classOf is the class of a value. gpython has another one for whole numbers of more than 64 bits.
+func classOf(o py.Object) *py.Type {
+	if o.Type() == py.BigIntType {
+		return py.IntType
+	}
+	return o.Type()
 }
 
 // sumOf is sum, which in gpython overwrites items of tuples.
@@ -245,7 +260,9 @@ func buildClass(build py.Object, args py.Tuple, kwargs py.StringDict) (py.Object
 			t.ObjectType, t.Base, t.Bases = py.TypeType, base, slices.Clone(args[2:])
 			t.New, t.Init = newException, initException
 			t.Flags &^= py.TPFLAGS_READY
-			return t, t.Ready()
+			err := t.Ready()
+			t.Dict["__doc__"] = orNone(names["__doc__"]) // which Ready leaves out
+			return t, err
 		}
 	}
 	out, err := py.Call(build, args, kwargs)

@@ -174,3 +174,45 @@ def specials() -> Any:
     except Named as caught:
         out.append(caught.__cause__ is e)
     return out
+
+
+class Told(Exception):
+    """Has a text of its own."""
+
+
+class Untold(Told):
+    pass
+
+
+@tool()
+def raised_from() -> Any:
+    big, e = 10 ** 30, KeyError("k")
+    out = [type(big).__name__, big.__class__.__name__, type(big) is int, type(big) is type(1), isinstance(big, int)]
+    out += [ValueError("x").__doc__, Told().__doc__, Untold().__doc__, Told.__doc__]
+    out += [e.__cause__, e.__suppress_context__, e.__traceback__, hasattr(e, "__suppress_context__")]
+    for cause in [e, None, KeyError]:
+        try:
+            raise ValueError("v") from cause
+        except ValueError as v:
+            out += [v.__cause__ is cause, repr(v.__cause__), v.__suppress_context__]
+    try:
+        raise Told from e
+    except Told as v:
+        out += [v.__cause__ is e, v.__suppress_context__]
+    try:
+        raise Told("bare")
+    except Told as v:
+        out += [v.__cause__, v.__suppress_context__]
+        v.__cause__ = e
+        out += [v.__cause__ is e, v.__suppress_context__, v.__dict__]
+        v.__suppress_context__ = False
+        out += [v.__suppress_context__]
+    try:
+        raise Told from 3
+    except TypeError as v:
+        out += [str(v)]
+    try:
+        e.__cause__ = 3
+    except TypeError as v:
+        out += [str(v)]
+    return out
