@@ -120,6 +120,9 @@ func emphasized(text string, start int) string {
 				continue
 			}
 			inner, rest := text[start:span[i+1]], text[span[1]:]
+			if m := lastWord.FindStringSubmatch(rest); m != nil && operations[strings.ToLower(m[1])] { // **5**, twice
+				rest = rest[1:]
+			}
 			unmarked := emphasis.ReplaceAllString(rest, "$1$2$3$4$5$6")
 			whole := sentence(inner + unmarked)
 			another := len(whole) > len(inner) && (orElse.MatchString(rest) || !strings.HasPrefix(rest, whole[len(inner):]))
@@ -131,6 +134,9 @@ func emphasized(text string, start int) string {
 	}
 	return ""
 }
+
+// lastWord is one word behind a comma, with which its sentence ends.
+var lastWord = regexp.MustCompile(`^,\s+([A-Za-z]+)(?:[.!?\n]|$)`)
 
 // sentence is the beginning of a text up to the end of its line, or of a sentence in it: a point before a space. Formulas are
 // passed over; one within $ is within a line.
