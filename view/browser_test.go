@@ -845,6 +845,14 @@ func TestThePageOfAnEvaluationThatGoesOn(t *testing.T) {
 	require.NoError(t, db.AddTrajectory(t.Context(), "eval-step-50", trajectory.Task{ID: task}, &trajectory.Trajectory{ID: "eval-step-50-50-0-0", TaskID: task, Step: 50, Samples: []*trajectory.Sample{s}}))
 	done(50)
 	b.until(fmt.Sprintf("%s == %d", others, max(2, tried+1)))
+	// The server may hear of an evaluation long before it reads its trajectories.
+	tried = js[int](b, others)
+	require.NoError(t, db.AddStep(t.Context(), 12, map[string]float64{"reward/mean": 0.5}, nil))
+	time.Sleep(3 * soon) // nothing of it can change any more, as far as the page knows
+	done(60)
+	time.Sleep(3 * soon) // the page was told of it, and has asked
+	require.NoError(t, db.AddTrajectory(t.Context(), "eval-step-60", trajectory.Task{ID: task}, &trajectory.Trajectory{ID: "eval-step-60-60-0-0", TaskID: task, Step: 60, Samples: []*trajectory.Sample{s}}))
+	b.until(fmt.Sprintf("%s == %d", others, tried+1))
 	b.clean()
 }
 

@@ -7,14 +7,14 @@ import { useAsked } from "./asked";
 import { Graph, Tree } from "./branches";
 import { Tokens } from "./tokens";
 
-// Got is a trajectory that was asked for, while the run had so many evaluations. What is settled can no longer change, unless the run makes its steps
-// again or evaluates once more.
-type Got = { key: string; t?: Trajectory; error: string; settled: boolean; evaluations?: number };
+// Got is a trajectory that was asked for, while the run had so many evaluations, first at a revision. What is settled can no longer change, unless the
+// run makes its steps again or evaluates once more.
+type Got = { key: string; t?: Trajectory; error: string; settled: boolean; evaluations?: number; revision?: number };
 
 // useTrajectory loads a trajectory. One that is followed is asked for again as the run goes on, while its group may grow: until the step is stored that
 // trained it, it is known that none will, or its evaluation has ended. Another evaluation may try the same task, so that a settled one is asked for
-// again then. The server may hear of an evaluation before it reads the last of its trajectories: only the second answer with as many evaluations
-// settles.
+// again then. The server may hear of an evaluation before it reads the last of its trajectories: an answer settles when the run has changed since the
+// first one with as many evaluations.
 function useTrajectory(id: string, followed = false): [Trajectory | undefined, string] {
   const run = chosen.value[0], state = states.value[run ?? ""], key = JSON.stringify([run, id]), [all, setGot] = useState<Got>(), seen = useRef("");
   const got = all?.key === key ? all : undefined;
@@ -23,10 +23,10 @@ function useTrajectory(id: string, followed = false): [Trajectory | undefined, s
     if (!run || !id) return;
     try {
       const t = await get<Trajectory>("trajectory", { run, id }, stop);
-      const evaluations = state?.evaluations, phase = t.entry.phase, learned = phase === "train" || phase === "sft";
+      const evaluations = state?.evaluations, known = got !== undefined && got.evaluations === evaluations, revision = known ? got.revision : state?.revision, phase = t.entry.phase, learned = phase === "train" || phase === "sft";
       const over = phase.startsWith("eval-") ? t.ended : !learned || t.entry.dropped || t.entry.trained >= 0 && (state?.steps ?? 0) > t.entry.trained;
-      const settled = !followed || !!state?.loaded && over && got?.evaluations === evaluations;
-      setGot({ key, t, error: "", settled, evaluations });
+      const settled = !followed || !!state?.loaded && over && known && state.revision !== revision;
+      setGot({ key, t, error: "", settled, evaluations, revision });
     } catch (e) {
       if (stop.aborted) return;
       const gone = e instanceof Refused && e.status === 404; // any other failure keeps what is shown
