@@ -771,16 +771,16 @@ func TestThePageDrawsBranches(t *testing.T) {
 		"0 reward 0, answer", "0.0 reward 0.25, answer, forks off 0 after turn 1", "0.0.0 reward 0.5, answer, forks off 0.0 after turn 2", "1 reward 0.75, answer", "1.0 reward 1, answer, forks off 1 after turn 2",
 		"1.1 reward 1.25, answer, forks off 1 within turn 2, behind 4 tokens",
 	}, js[[]string](b, lines))
-	require.Equal(t, []string{"turn 1 of train-0-0-0", "turn 2 of train-0-0-0.0", "turn 3 of train-0-0-0.0.0", "turn 4 of train-0-0-0.0.0"}, js[[]string](b, `[...document.querySelectorAll('circle.now')].map(c => c.textContent)`))
+	require.Equal(t, []string{"turn 1 of train-0-0-0", "turn 2 of train-0-0-0.0", "turn 3 of train-0-0-0.0.0", "turn 4 of train-0-0-0.0.0"}, js[[]string](b, `[...document.querySelectorAll('.branches circle.now')].map(c => c.textContent)`))
 	require.Contains(t, js[string](b, "document.querySelector('.talk').innerText"), "sampled by train-0-0-0\n")
 	b.accessible()
 	b.shoot("tree")
 	b.open(x.url + "/#/trajectory?run=tree&id=train-0-0-1.1")
-	b.until("document.querySelector('#title')?.innerText == 'train-0-0-1.1' && document.querySelectorAll('circle.now').length == 2")
+	b.until("document.querySelector('#title')?.innerText == 'train-0-0-1.1' && document.querySelectorAll('.branches circle.now').length == 2")
 	require.Contains(t, js[string](b, "document.querySelector('.talk').innerText"), "its first 4 tokens sampled by train-0-0-1\n")
 	b.tabTo(".branches a")
 	b.press(kb.Enter)
-	b.until("document.querySelector('#title')?.innerText == 'train-0-0-0' && document.querySelectorAll('circle.now').length == 3")
+	b.until("document.querySelector('#title')?.innerText == 'train-0-0-0' && document.querySelectorAll('.branches circle.now').length == 3")
 
 	b.open(x.url + "/#/trajectory?run=tree&id=train-0-1-0")
 	b.until("document.querySelectorAll('.branches circle').length == 6")
@@ -790,8 +790,8 @@ func TestThePageDrawsBranches(t *testing.T) {
 	require.Regexp(t, `^sample 1 \d+ tokens, not trained$`, got[1])
 	require.Regexp(t, `^sample 2 \d+ tokens, the first \d+ those of sample 0$`, got[2])
 	require.Regexp(t, `^sample 3 \d+ tokens, the first \d+ those of sample 0, not trained$`, got[3])
-	require.Equal(t, 4, js[int](b, "document.querySelectorAll('circle.now').length"), "the calls that were trained")
-	require.Equal(t, 2, js[int](b, "document.querySelectorAll('.edge.anew').length"), "calls 4 and 5 go on from call 3 with other tokens")
+	require.Equal(t, 4, js[int](b, "document.querySelectorAll('.branches circle.now').length"), "the calls that were trained")
+	require.Equal(t, 2, js[int](b, "document.querySelectorAll('.branches .edge.anew').length"), "calls 4 and 5 go on from call 3 with other tokens")
 	require.Contains(t, js[string](b, "document.querySelector('.talk').innerText"), "goes on from turn 4")
 	b.accessible()
 	b.shoot("graph")
@@ -975,5 +975,32 @@ func TestThePageOfWrongAddresses(t *testing.T) {
 	b.until("document.querySelectorAll('.card canvas').length > 5")
 	js[any](b, `void (() => { const o = document.querySelector('.card .u-over'), r = o.getBoundingClientRect(); o.dispatchEvent(new MouseEvent('mousemove', {clientX: r.left + r.width / 2, clientY: r.top + 20, bubbles: true})); })()`)
 	b.until("/^step \\d+$/.test(document.querySelector('.card .point')?.innerText)")
+	b.clean()
+}
+
+// A drawing says what each kind of its marks and lines means, and leads on with the colour and the view that were chosen.
+func TestThePageExplainsItsDrawings(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", nil)
+	require.NoError(t, viewtest.Branching(t.Context(), filepath.Join(x.dir, "tree"), x.words))
+	db, err := store.Open(filepath.Join(x.dir, "tree", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	failed := &trajectory.Trajectory{ID: store.ID(store.Train, 0, 0, 2), TaskID: "product-000", Index: 2, StopReason: trajectory.StopError, Turns: []trajectory.Turn{{Completion: "I"}}}
+	failed.Fail(trajectory.OriginEngine, "gone")
+	require.NoError(t, db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: "product-000"}, failed))
+	drawn := `[...new Set([...document.querySelectorAll('.branches svg :is(path, circle, rect)')].map(x => x.getAttribute('class').replace(' to', '')))].sort()`
+	explained := `[...document.querySelectorAll('.drawing .marks li')].map(l => l.querySelector('svg > *').getAttribute('class')).sort()`
+	for id, kinds := range map[string][]string{
+		"train-0-0-0.0.0": {"bad", "dot", "dot now", "edge", "edge now", "prompt"}, "train-0-0-2": {"bad now", "dot", "edge", "edge now", "prompt"}, "train-0-1-0": {"dot", "dot now", "edge", "edge anew", "prompt"},
+	} {
+		b.open(x.url + "/#/trajectory?run=tree&id=" + id)
+		b.until("document.querySelector('#title')?.innerText == " + quote(id) + " && document.querySelector('.branches circle')")
+		require.Equal(t, kinds, js[[]string](b, drawn), id)
+		require.Equal(t, kinds, js[[]string](b, explained), id)
+		require.Empty(t, js[[]string](b, `[...document.querySelectorAll('.drawing .marks li')].map(l => l.innerText.trim()).filter(s => s.length < 5)`))
+		b.accessible()
+		b.shoot("marks-" + id)
+	}
 	b.clean()
 }

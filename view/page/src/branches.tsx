@@ -8,12 +8,22 @@ type Dot = { column: number; title: string; css: string; link?: string };
 type Edge = { from?: { line: number; column: number }; column: number; css: string };
 type Line = { name: string; facts: string; link: string; now: boolean; dots: Dot[]; edges: Edge[] };
 
+// A Kind is how marks or lines look, and what that means.
+type Kind = [css: string, means: string];
+
 const height = 28, middle = height / 2;
 
-function Drawing({ id, title, means, lines }: { id: string; title: string; means: string; lines: Line[] }) {
+// Mark is a mark or a line of a kind, for the legend.
+function Mark({ css }: { css: string }) {
+  return <svg width="20" height="12" aria-hidden="true">{css === "prompt" ? <rect class={css} x="6" y="2" width="8" height="8" /> : css.startsWith("edge") ? <path class={css} d="M0 6H20" /> : <circle class={css} cx="10" cy="6" r="5" />}</svg>;
+}
+
+function Drawing({ id, title, means, kinds, lines }: { id: string; title: string; means: string; kinds: Kind[]; lines: Line[] }) {
+  const drawn = new Set(["prompt", ...lines.flatMap((l) => [...l.dots, ...l.edges].map((x) => x.css))]);
   const columns = Math.max(1, ...lines.flatMap((l) => l.dots.map((d) => d.column + 1))), wide = Math.max(7, Math.min(26, 700 / columns)), r = Math.min(5, wide / 2.6);
   const x = (column: number) => 9 + (column + 1) * wide, y = (line: number) => middle + line * height;
   return <div class="drawing"><h3 id={id}>{title}</h3><p class="means">{means}</p>
+    <ul class="legend marks" aria-label={`marks and lines of ${title}`}>{kinds.filter(([css]) => drawn.has(css)).map(([css, means]) => <li key={css}><Mark css={css} /> <span class="name">{means}</span></li>)}</ul>
     <div class="branches" tabIndex={0} role="region" aria-labelledby={id}>
       <ol>{lines.map((l, i) => <li key={i}><a href={l.link} aria-current={l.now ? "true" : undefined}>{l.name}</a> <span>{l.facts}</span></li>)}</ol>
       <svg aria-hidden="true" width={x(columns - 1) + 9} height={lines.length * height}>
@@ -26,6 +36,10 @@ function Drawing({ id, title, means, lines }: { id: string; title: string; means
       </svg>
     </div></div>;
 }
+
+const prompt: Kind = ["prompt", "the prompt"];
+
+const treeKinds: Kind[] = [prompt, ["dot now", "turn of this trajectory"], ["dot", "turn of another one"], ["bad now", "turn of this trajectory, which failed"], ["bad", "turn of another one, which failed"], ["edge now", "the way to this trajectory’s last turn"], ["edge", "the way of another one"]];
 
 // Tree draws the trajectories of a group that fork off one another; nothing where none does.
 export function Tree({ t, link }: { t: Trajectory; link: (id: string) => string }) {
@@ -49,8 +63,10 @@ export function Tree({ t, link }: { t: Trajectory; link: (id: string) => string 
       edges: own.map((c, k) => ({ column: c, css: `edge${on(c)}`, from: k > 0 ? { line: i, column: c - 1 } : trunk === undefined ? undefined : { line: trunk, column } })),
     };
   });
-  return <Drawing id="tree" title="Tree" lines={lines} means="The trajectories of this task: a line each, a dot a turn. What stands before a fork was sampled once." />;
+  return <Drawing id="tree" title="Tree" lines={lines} kinds={treeKinds} means="The trajectories of this task: a line each, a dot a turn. What stands before a fork was sampled once." />;
 }
+
+const graphKinds: Kind[] = [prompt, ["dot now", "call that was trained"], ["dot", "call that was not trained"], ["edge", "goes on with the same tokens"], ["edge anew", "goes on with other tokens, in a new sequence"]];
 
 // Graph draws the samples of a trajectory and which call goes on from which; nothing where there is one sample.
 export function Graph({ t, sample }: { t: Trajectory; sample: number }) {
@@ -69,6 +85,6 @@ export function Graph({ t, sample }: { t: Trajectory; sample: number }) {
       }),
     };
   });
-  return <Drawing id="graph" title="Graph of its calls" lines={lines}
-    means="A line is a token sequence, a dot a call in the order of time, filled where it was trained. A line of dashes: the conversation goes on, but what was sent does not begin with the same tokens, so that a new sequence begins." />;
+  return <Drawing id="graph" title="Graph of its calls" lines={lines} kinds={graphKinds}
+    means="A line is a token sequence, a dot a call in the order of time. Where a line of dashes begins, the conversation goes on, but what was sent does not begin with the same tokens." />;
 }
