@@ -1004,3 +1004,21 @@ func TestThePageExplainsItsDrawings(t *testing.T) {
 	}
 	b.clean()
 }
+
+// A link within a trajectory, to one of its samples or to another of its group, keeps the colour and the view.
+func TestThePageKeepsTheColourAlongLinks(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": small()})
+	require.NoError(t, viewtest.Branching(t.Context(), filepath.Join(x.dir, "tree"), x.words))
+	b.open(x.url + "/#/trajectory?run=tree&id=train-0-1-0&colour=logprob&show=tokens")
+	b.until("document.querySelectorAll('.branches li a').length == 4")
+	b.do(chromedp.Click(chromedp.CSS(".branches li:nth-child(3) a")))
+	b.until("location.hash.includes('sample=2')")
+	require.Equal(t, "logprob tokens", js[string](b, "document.querySelector('#colour')?.value + ' ' + document.querySelector('#show').value"))
+	b.open(x.url + "/#/trajectory?run=run&id=train-3-1-0&colour=logprob&show=tokens&beside=1")
+	b.until("document.querySelectorAll('.beside article h3 a').length == 4")
+	b.do(chromedp.Click(chromedp.CSS(".beside article:nth-child(2) h3 a")))
+	b.until("document.querySelector('#title')?.innerText == 'train-3-1-1' && document.querySelector('#tokens')")
+	require.Equal(t, "logprob tokens", js[string](b, "document.querySelector('#colour')?.value + ' ' + document.querySelector('#show').value"))
+	b.clean()
+}

@@ -1,5 +1,5 @@
 // How token sequences branch: the trajectories of a tree, and the samples of a trajectory whose history was rewritten. A line each, a dot a turn.
-import { href, type Entry, type Trajectory, type Turn } from "./api";
+import { type Entry, type Query, type Trajectory, type Turn } from "./api";
 import { clean, number, words } from "./text";
 
 // A dot is a turn: its column, what the pointer reads on it, and how it looks.
@@ -69,10 +69,10 @@ export function Tree({ t, link }: { t: Trajectory; link: (id: string) => string 
 const graphKinds: Kind[] = [prompt, ["dot now", "call that was trained"], ["dot", "call that was not trained"], ["edge", "goes on with the same tokens"], ["edge anew", "goes on with other tokens, in a new sequence"]];
 
 // Graph draws the samples of a trajectory and which call goes on from which; nothing where there is one sample.
-export function Graph({ t, sample }: { t: Trajectory; sample: number }) {
+export function Graph({ t, sample, link }: { t: Trajectory; sample: number; link: (id: string, q: Query) => string }) {
   if (t.samples.length < 2) return null;
   const trained = (x: Turn) => t.samples[x.sample]?.old.slice(x.start, x.end).some((v) => v !== 0) ?? false;
-  const to = (k: number, token?: number) => href("trajectory", { id: t.entry.id, sample: k, token });
+  const to = (k: number, token?: number) => link(t.entry.id, { sample: k, token });
   const lines = t.samples.map((s, k): Line => {
     const turns = t.turns.flatMap((x, i) => (x.sample === k ? [{ x, i }] : [])), off = turns.filter(({ x }) => !trained(x)).length;
     return {

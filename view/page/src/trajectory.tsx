@@ -1,6 +1,6 @@
 // One trajectory: what it was paid, the conversation, the tokens, its group.
 import { useRef, useState } from "preact/hooks";
-import { type Call, get, href, listed, type Message, news, type Part, Refused, route, set, states, type Trajectory, type Turn } from "./api";
+import { type Call, get, href, listed, type Message, news, type Part, type Query, Refused, route, set, states, type Trajectory, type Turn } from "./api";
 import { clean, count, number, phase, sampledFor, seconds, words } from "./text";
 import { chosen } from "./shell";
 import { useAsked } from "./asked";
@@ -36,6 +36,9 @@ function useTrajectory(id: string, followed = false): [Trajectory | undefined, s
   return [got?.t, got?.error ?? ""];
 }
 
+// to is the address of a trajectory, or of a sample or a token of it, with the colour and the view of this one.
+const to = (id: string, q: Query = {}): string => href("trajectory", { id, colour: route.value.q.get("colour") ?? undefined, show: route.value.q.get("show") ?? undefined, ...q });
+
 export function One() {
   const q = route.value.q, id = q.get("id") ?? "", [t, error] = useTrajectory(id, true), show = q.get("show") ?? "both", k = Number(q.get("sample") ?? 0);
   if (error) return <p class="note" role="alert">{error} <a href={href("trajectories")}>All trajectories of this run</a></p>;
@@ -60,7 +63,7 @@ export function One() {
     <Parts t={t} paid={paid} />
     <nav class="bar" aria-label="group">
       <span>Group of task <a href={href("trajectories", { task: e.task, phase: e.phase })}>{clean(e.task)}</a>:</span>
-      <ul class="group">{t.siblings.map((o) => <li key={o.id}><a href={href("trajectory", { id: o.id, colour: q.get("colour") ?? undefined, show: show === "both" ? undefined : show })} aria-current={o.id === e.id ? "page" : undefined}
+      <ul class="group">{t.siblings.map((o) => <li key={o.id}><a href={to(o.id)} aria-current={o.id === e.id ? "page" : undefined}
         title={o.id}>{o.index}{o.branch && `.${o.branch}`}: {o.origin ? "failed" : number(o.reward)}</a></li>)}</ul>
       {t.siblings.length > 1 && <label class="check"><input type="checkbox" id="beside" checked={beside} onChange={(x) => set({ beside: x.currentTarget.checked ? 1 : undefined, against: undefined })} /> side by side</label>}
       {others.length > 0 && <label>Beside the task at <select id="against" value={against} onChange={(x) => set({ against: x.currentTarget.value, beside: undefined })}>
@@ -68,8 +71,8 @@ export function One() {
           {o.phase === "train" ? `step ${o.step + 1}` : clean(phase(o.phase))}: reward {number(o.mean)}{o.tries > 1 && `, ${o.tries} tries`}</option>)}</select></label>}
       <label>Show <select id="show" value={show} onChange={(x) => set({ show: x.currentTarget.value })}>{["both", "conversation", "tokens"].map((v) => <option key={v} value={v} selected={v === show}>{v}</option>)}</select></label>
     </nav>
-    {!against && <Tree t={t} link={(id) => href("trajectory", { id, colour: q.get("colour") ?? undefined, show: show === "both" ? undefined : show })} />}
-    {!beside && !against && <Graph t={t} sample={t.samples[k] ? k : 0} />}
+    {!against && <Tree t={t} link={to} />}
+    {!beside && !against && <Graph t={t} sample={t.samples[k] ? k : 0} link={to} />}
     {against ? <Against t={t} id={against} />
       : beside ? <div class="beside" tabIndex={0} role="region" aria-label="the group side by side">{t.siblings.slice(0, 16).map((o) => <Sibling key={o.id} id={o.id} />)}</div> : <div class={show === "both" ? "both" : ""}>
       {show !== "tokens" && <section aria-labelledby="said"><h3 id="said">Conversation</h3><Conversation t={t} /></section>}
@@ -100,7 +103,7 @@ function Sibling({ id }: { id: string }) {
 }
 
 function Column({ id, t, other, error }: { id: string; t?: Trajectory; other?: Trajectory; error: string }) {
-  return <article aria-label={id}><h3><a href={href("trajectory", { id })}>{clean(id)}</a></h3>
+  return <article aria-label={id}><h3><a href={to(id)}>{clean(id)}</a></h3>
     {error && <p class="note">{error}</p>}
     {t && <><p class="note">{t.entry.phase === "train" ? `step ${t.entry.step + 1}` : clean(phase(t.entry.phase))}, reward <b>{t.entry.origin ? "–" : number(t.entry.reward)}</b>, {words(t.entry.stop)}, {count(t.entry.turns, "turn")}, {count(t.entry.tokens, "token")}, tool calls {t.entry.calls}{t.entry.failed_calls > 0 && `, ${t.entry.failed_calls} failed`}</p><Parts t={t} paid={t.turns.filter((x) => x.reward != null).length} /><Conversation t={t} other={other} short /></>}</article>;
 }
