@@ -856,8 +856,6 @@ func TestThePageOfAnEvaluationThatGoesOn(t *testing.T) {
 	b.clean()
 }
 
-// An address that does not fit is said, and no run is shown with the data of another: one that is not there, one that cannot be read, a step and a
-// filter that there are not.
 // A run of supervised fine-tuning shows its held-out loss and the step of each conversation; one that failed has no reward.
 func TestThePageOfFineTuning(t *testing.T) {
 	b := chromium(t, 1280, 900)
@@ -886,10 +884,17 @@ func TestThePageOfFineTuning(t *testing.T) {
 	require.NotContains(t, js[string](b, "document.querySelector('#found').innerText"), "mean reward")
 	b.open(x.url + "/#/trajectory?run=sft&id=sft-1-0")
 	b.until(`document.querySelector('#title')?.innerText == 'sft-1-0'`)
+	require.Equal(t, []string{"no other step", "step 1: reward –", "step 3: reward –"}, js[[]string](b, `[...document.querySelectorAll('#against option')].map(o => o.innerText)`))
+	b.choose("against", "sft-0-0")
+	b.until(`document.querySelectorAll('.beside article .note').length == 2 && document.querySelectorAll('.beside article .note')[1].innerText.startsWith('step 1, reward ')`)
+	b.open(x.url + "/#/trajectory?run=sft&id=sft-1-0")
+	b.until(`document.querySelector('#title')?.innerText == 'sft-1-0' && !document.querySelector('.beside')`)
 	require.Equal(t, []string{"–", "–"}, js[[]string](b, `[document.querySelector('#reward').innerText, [...document.querySelectorAll('.tiles div')].find(d => d.innerText.startsWith('staleness')).querySelector('dd').innerText]`), "nobody scored it; it is trained")
 	b.clean()
 }
 
+// An address that does not fit is said, and no run is shown with the data of another: one that is not there, one that cannot be read, a step and a
+// filter that there are not.
 func TestThePageOfWrongAddresses(t *testing.T) {
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"seed-1": small(), "broken": small(), "long": {Steps: 40, Groups: 4, Each: 2, Seed: 3}})
@@ -1021,4 +1026,10 @@ func TestThePageKeepsTheColourAlongLinks(t *testing.T) {
 	b.until("document.querySelector('#title')?.innerText == 'train-3-1-1' && document.querySelector('#tokens')")
 	require.Equal(t, "logprob tokens", js[string](b, "document.querySelector('#colour')?.value + ' ' + document.querySelector('#show').value"))
 	b.clean()
+}
+
+// choose has a person choose in a select of the page.
+func (b tab) choose(id, value string) {
+	b.t.Helper()
+	js[any](b, fmt.Sprintf("void (document.querySelector('#%s').value = %s, document.querySelector('#%s').dispatchEvent(new Event('change', {bubbles: true})))", id, quote(value), id))
 }

@@ -1,7 +1,7 @@
 // One trajectory: what it was paid, the conversation, the tokens, its group.
 import { useRef, useState } from "preact/hooks";
 import { type Call, get, href, listed, type Message, news, type Part, type Query, Refused, route, set, states, type Trajectory, type Turn } from "./api";
-import { clean, count, number, phase, sampledFor, seconds, words } from "./text";
+import { clean, count, number, sampledFor, seconds, words } from "./text";
 import { chosen } from "./shell";
 import { useAsked } from "./asked";
 import { Graph, Tree } from "./branches";
@@ -36,6 +36,9 @@ function useTrajectory(id: string, followed = false): [Trajectory | undefined, s
   return [got?.t, got?.error ?? ""];
 }
 
+// where is what a trajectory was sampled for, in a sentence.
+const where = (e: { phase: string; step: number }): string => `${e.phase.startsWith("eval-") ? "" : "step "}${clean(sampledFor(e))}`;
+
 // to is the address of a trajectory, or of a sample or a token of it, with the colour and the view of this one.
 const to = (id: string, q: Query = {}): string => href("trajectory", { id, colour: route.value.q.get("colour") ?? undefined, show: route.value.q.get("show") ?? undefined, ...q });
 
@@ -68,7 +71,7 @@ export function One() {
       {t.siblings.length > 1 && <label class="check"><input type="checkbox" id="beside" checked={beside} onChange={(x) => set({ beside: x.currentTarget.checked ? 1 : undefined, against: undefined })} /> side by side</label>}
       {others.length > 0 && <label>Beside the task at <select id="against" value={against} onChange={(x) => set({ against: x.currentTarget.value, beside: undefined })}>
         <option value="" selected={!against}>no other step</option>{others.map((o) => <option key={o.first} value={o.first} selected={o.first === against}>
-          {o.phase === "train" ? `step ${o.step + 1}` : clean(phase(o.phase))}: reward {number(o.mean)}{o.tries > 1 && `, ${o.tries} tries`}</option>)}</select></label>}
+          {where(o)}: reward {number(o.mean)}{o.tries > 1 && `, ${o.tries} tries`}</option>)}</select></label>}
       <label>Show <select id="show" value={show} onChange={(x) => set({ show: x.currentTarget.value })}>{["both", "conversation", "tokens"].map((v) => <option key={v} value={v} selected={v === show}>{v}</option>)}</select></label>
     </nav>
     {!against && <Tree t={t} link={to} />}
@@ -105,7 +108,7 @@ function Sibling({ id }: { id: string }) {
 function Column({ id, t, other, error }: { id: string; t?: Trajectory; other?: Trajectory; error: string }) {
   return <article aria-label={id}><h3><a href={to(id)}>{clean(id)}</a></h3>
     {error && <p class="note">{error}</p>}
-    {t && <><p class="note">{t.entry.phase === "train" ? `step ${t.entry.step + 1}` : clean(phase(t.entry.phase))}, reward <b>{t.entry.origin ? "–" : number(t.entry.reward)}</b>, {words(t.entry.stop)}, {count(t.entry.turns, "turn")}, {count(t.entry.tokens, "token")}, tool calls {t.entry.calls}{t.entry.failed_calls > 0 && `, ${t.entry.failed_calls} failed`}</p><Parts t={t} paid={t.turns.filter((x) => x.reward != null).length} /><Conversation t={t} other={other} short /></>}</article>;
+    {t && <><p class="note">{where(t.entry)}, reward <b>{t.entry.origin ? "–" : number(t.entry.reward)}</b>, {words(t.entry.stop)}, {count(t.entry.turns, "turn")}, {count(t.entry.tokens, "token")}, tool calls {t.entry.calls}{t.entry.failed_calls > 0 && `, ${t.entry.failed_calls} failed`}</p><Parts t={t} paid={t.turns.filter((x) => x.reward != null).length} /><Conversation t={t} other={other} short /></>}</article>;
 }
 
 function Parts({ t, paid }: { t: Trajectory; paid: number }) {
