@@ -1033,3 +1033,19 @@ func (b tab) choose(id, value string) {
 	b.t.Helper()
 	js[any](b, fmt.Sprintf("void (document.querySelector('#%s').value = %s, document.querySelector('#%s').dispatchEvent(new Event('change', {bubbles: true})))", id, quote(value), id))
 }
+
+// Of a large group those around the trajectory that is open stand side by side, and the page says so.
+func TestThePageOfALargeGroup(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": {Steps: 1, Groups: 1, Each: 40, Seed: 1}})
+	b.open(x.url + "/#/trajectory?run=run&id=train-0-0-30&beside=1")
+	b.until("document.querySelectorAll('.beside article .talk').length == 16")
+	require.True(t, js[bool](b, "!!document.querySelector('.beside article[aria-label=train-0-0-30]')"))
+	require.Equal(t, "16 of the 40 trajectories of the group stand here, those around train-0-0-30.", js[string](b, "document.querySelector('#part')?.innerText"))
+	b.accessible()
+	b.open(x.url + "/#/trajectory?run=run&id=train-0-0-39&beside=1")
+	b.until("document.querySelector('.beside article[aria-label=train-0-0-39] .talk')")
+	b.open(x.url + "/#/trajectory?run=run&id=train-0-0-0&beside=1")
+	b.until("document.querySelector('.beside article[aria-label=train-0-0-0] .talk')")
+	b.clean()
+}

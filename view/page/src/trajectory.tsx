@@ -42,6 +42,9 @@ const where = (e: { phase: string; step: number }): string => `${e.phase.startsW
 // to is the address of a trajectory, or of a sample or a token of it, with the colour and the view of this one.
 const to = (id: string, q: Query = {}): string => href("trajectory", { id, colour: route.value.q.get("colour") ?? undefined, show: route.value.q.get("show") ?? undefined, ...q });
 
+// mostBeside is how many trajectories of a group stand side by side.
+const mostBeside = 16;
+
 export function One() {
   const q = route.value.q, id = q.get("id") ?? "", [t, error] = useTrajectory(id, true), show = q.get("show") ?? "both", k = Number(q.get("sample") ?? 0);
   if (error) return <p class="note" role="alert">{error} <a href={href("trajectories")}>All trajectories of this run</a></p>;
@@ -49,6 +52,7 @@ export function One() {
   const e = t.entry, s = t.samples[k] ?? t.samples[0], beside = q.get("beside") === "1", against = q.get("against") ?? "";
   const others = t.tries.filter((o) => o.phase !== e.phase || o.step !== e.step || o.group !== e.group);
   const paid = t.turns.filter((x) => x.reward != null).length;
+  const from = Math.max(0, Math.min(t.siblings.findIndex((o) => o.id === e.id) - mostBeside / 2, t.siblings.length - mostBeside)), group = t.siblings.slice(from, from + mostBeside);
   return <>
     {Object.keys(listed.value).length > 0 && <p class="note"><a id="back" href={href("trajectories", listed.value)}>Back to the list</a></p>}
     <h2 id="title">{clean(e.id)}</h2>
@@ -77,7 +81,8 @@ export function One() {
     {!against && <Tree t={t} link={to} />}
     {!beside && !against && <Graph t={t} sample={t.samples[k] ? k : 0} link={to} />}
     {against ? <Against t={t} id={against} />
-      : beside ? <div class="beside" tabIndex={0} role="region" aria-label="the group side by side">{t.siblings.slice(0, 16).map((o) => <Sibling key={o.id} id={o.id} />)}</div> : <div class={show === "both" ? "both" : ""}>
+      : beside ? <>{group.length < t.siblings.length && <p class="note" id="part">{group.length} of the {t.siblings.length} trajectories of the group stand here, those around {clean(e.id)}.</p>}
+        <div class="beside" tabIndex={0} role="region" aria-label="the group side by side">{group.map((o) => <Sibling key={o.id} id={o.id} />)}</div></> : <div class={show === "both" ? "both" : ""}>
       {show !== "tokens" && <section aria-labelledby="said"><h3 id="said">Conversation</h3><Conversation t={t} /></section>}
       {show !== "conversation" && s && <section aria-labelledby="toks"><h3 id="toks">Tokens</h3>
         {t.samples.length > 1 && <div class="bar"><label>Sample <select id="sample" value={String(k)} onChange={(x) => set({ sample: x.currentTarget.value, token: undefined })}>
