@@ -1049,3 +1049,28 @@ func TestThePageOfALargeGroup(t *testing.T) {
 	b.until("document.querySelector('.beside article[aria-label=train-0-0-0] .talk')")
 	b.clean()
 }
+
+// stored makes a run folder with what fill stores.
+func stored(t *testing.T, x *served, name string, fill func(db *store.Store) error) {
+	t.Helper()
+	require.NoError(t, os.Mkdir(filepath.Join(x.dir, name), 0o755))
+	db, err := store.Open(filepath.Join(x.dir, name, store.File))
+	require.NoError(t, err)
+	require.NoError(t, fill(db))
+	require.NoError(t, db.Close())
+}
+
+// What turns were paid is their sum, and not what rounding leaves of it.
+func TestThePageAddsUpTurns(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", nil)
+	stored(t, x, "run", func(db *store.Store) error {
+		paid, taken := 0.1, -0.1
+		tr := &trajectory.Trajectory{ID: "train-0-0-0", TaskID: "a", Reward: 0.3, RewardParts: map[string]float64{"right": 0.3}, StopReason: trajectory.StopAnswer, Turns: []trajectory.Turn{{Reward: &paid}, {Reward: &taken}}}
+		return db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: "a"}, tr)
+	})
+	b.open(x.url + "/#/trajectory?run=run&id=train-0-0-0")
+	b.until("document.querySelector('.parts')")
+	require.Equal(t, "Reward: right 0.3of it paid for 2 turns 0", js[string](b, "document.querySelector('.parts').innerText"))
+	b.clean()
+}

@@ -68,7 +68,6 @@ type shownTrajectory struct {
 	Task     map[string]any `json:"task"`
 	Prompt   []shownMessage `json:"prompt"`
 	Parts    map[string]num `json:"parts"`
-	Paid     num            `json:"paid"` // the trajectory's own reward, without those of turns
 	Error    string         `json:"error,omitempty"`
 	Failure  string         `json:"failure,omitempty"`
 	Started  string         `json:"started"`
@@ -167,7 +166,7 @@ const promptTokens = "prompt"
 func shown(r *store.Record, e *entry, decode func([]int32) string) shownTrajectory {
 	t := r.Trajectory
 	out := shownTrajectory{
-		Entry: e.shown(), Task: r.Task.Fields, Parts: map[string]num{}, Paid: num(t.Reward), Error: t.Err, Failure: string(t.Failure),
+		Entry: e.shown(), Task: r.Task.Fields, Parts: map[string]num{}, Error: t.Err, Failure: string(t.Failure),
 		Turns: []shownTurn{}, Samples: []shownSample{}, Prompt: []shownMessage{}, Siblings: []shownEntry{}, Tries: []shownTry{},
 	}
 	if !t.Started.IsZero() {

@@ -33,7 +33,7 @@ export type Part = { type: string; text?: string; image?: string };
 export type Message = { role: string; parts: Part[]; thought?: string; calls?: Call[] };
 export type Try = { phase: string; step: number; group: number; tries: number; mean?: number | null; first: string };
 export type Trajectory = {
-  entry: Entry; task: Record<string, unknown> | null; prompt: Message[]; parts: Record<string, number | null>; paid: number | null; error?: string;
+  entry: Entry; task: Record<string, unknown> | null; prompt: Message[]; parts: Record<string, number | null>; error?: string;
   failure?: string; started: string; turns: Turn[]; samples: Sample[]; siblings: Entry[]; tries: Try[]; ended: boolean;
 };
 

@@ -51,7 +51,6 @@ export function One() {
   if (!t || t.entry.id !== id) return <p class="note" role="status">reading</p>;
   const e = t.entry, s = t.samples[k] ?? t.samples[0], beside = q.get("beside") === "1", against = q.get("against") ?? "";
   const others = t.tries.filter((o) => o.phase !== e.phase || o.step !== e.step || o.group !== e.group);
-  const paid = t.turns.filter((x) => x.reward != null).length;
   const from = Math.max(0, Math.min(t.siblings.findIndex((o) => o.id === e.id) - mostBeside / 2, t.siblings.length - mostBeside)), group = t.siblings.slice(from, from + mostBeside);
   return <>
     {Object.keys(listed.value).length > 0 && <p class="note"><a id="back" href={href("trajectories", listed.value)}>Back to the list</a></p>}
@@ -67,7 +66,7 @@ export function One() {
       <div><dt>time</dt><dd>{seconds(e.seconds)}</dd></div>
     </dl>
     {t.error && <p class="alert" role="alert"><b>It failed ({words(e.origin ?? "")}, {t.failure}):</b> {clean(t.error)}</p>}
-    <Parts t={t} paid={paid} />
+    <Parts t={t} />
     <nav class="bar" aria-label="group">
       <span>Group of task <a href={href("trajectories", { task: e.task, phase: e.phase })}>{clean(e.task)}</a>:</span>
       <ul class="group">{t.siblings.map((o) => <li key={o.id}><a href={to(o.id)} aria-current={o.id === e.id ? "page" : undefined}
@@ -113,13 +112,13 @@ function Sibling({ id }: { id: string }) {
 function Column({ id, t, other, error }: { id: string; t?: Trajectory; other?: Trajectory; error: string }) {
   return <article aria-label={id}><h3><a href={to(id)}>{clean(id)}</a></h3>
     {error && <p class="note">{error}</p>}
-    {t && <><p class="note">{where(t.entry)}, reward <b>{t.entry.origin ? "–" : number(t.entry.reward)}</b>, {words(t.entry.stop)}, {count(t.entry.turns, "turn")}, {count(t.entry.tokens, "token")}, tool calls {t.entry.calls}{t.entry.failed_calls > 0 && `, ${t.entry.failed_calls} failed`}</p><Parts t={t} paid={t.turns.filter((x) => x.reward != null).length} /><Conversation t={t} other={other} short /></>}</article>;
+    {t && <><p class="note">{where(t.entry)}, reward <b>{t.entry.origin ? "–" : number(t.entry.reward)}</b>, {words(t.entry.stop)}, {count(t.entry.turns, "turn")}, {count(t.entry.tokens, "token")}, tool calls {t.entry.calls}{t.entry.failed_calls > 0 && `, ${t.entry.failed_calls} failed`}</p><Parts t={t} /><Conversation t={t} other={other} short /></>}</article>;
 }
 
-function Parts({ t, paid }: { t: Trajectory; paid: number }) {
-  const parts = Object.entries(t.parts).sort();
-  if (!parts.length && !paid) return null;
-  return <p class="parts">Reward: {parts.map(([name, v]) => <span key={name}>{clean(name)} <b>{number(v)}</b></span>)}{paid > 0 && <span>of it paid for {count(paid, "turn")} <b>{number((t.entry.reward ?? 0) - (t.paid ?? 0))}</b></span>}</p>;
+function Parts({ t }: { t: Trajectory }) {
+  const parts = Object.entries(t.parts).sort(), paid = t.turns.flatMap((x) => x.reward ?? []);
+  if (!parts.length && !paid.length) return null;
+  return <p class="parts">Reward: {parts.map(([name, v]) => <span key={name}>{clean(name)} <b>{number(v)}</b></span>)}{paid.length > 0 && <span>of it paid for {count(paid.length, "turn")} <b>{number(paid.reduce((a, b) => a + b, 0))}</b></span>}</p>;
 }
 
 function Bubble({ role, children, facts }: { role: string; children: preact.ComponentChildren; facts?: string }) {
