@@ -1074,3 +1074,23 @@ func TestThePageAddsUpTurns(t *testing.T) {
 	require.Equal(t, "Reward: right 0.3of it paid for 2 turns 0", js[string](b, "document.querySelector('.parts').innerText"))
 	b.clean()
 }
+
+// Keys that a browser goes back and forth with are left to it, also where arrow keys move.
+func TestThePageLeavesTheBrowserItsKeys(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": small()})
+	prevented := func(selector, key, with string) bool {
+		return js[bool](b, fmt.Sprintf("!document.querySelector(%s).dispatchEvent(new KeyboardEvent('keydown', {key: %s, %s: true, bubbles: true, cancelable: true}))", quote(selector), quote(key), with))
+	}
+	b.open(x.url + "/#/trajectory?run=run&id=train-3-1-0&token=2")
+	b.until("document.querySelector('#token b')?.innerText.startsWith('3 of')")
+	require.False(t, prevented("#tokens", "ArrowLeft", "altKey"))
+	require.False(t, prevented("#tokens", "ArrowRight", "metaKey"))
+	require.True(t, prevented("#tokens", "ArrowLeft", "bubbles"))
+	b.open(x.url + "/#/trajectories?run=run")
+	b.until("document.querySelectorAll('tr[data-row]').length > 5")
+	require.False(t, prevented("#list", "Home", "altKey"))
+	require.False(t, prevented("#list", "End", "ctrlKey"))
+	require.True(t, prevented("#list", "ArrowDown", "bubbles"))
+	b.clean()
+}

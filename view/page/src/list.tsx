@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Entry, get, go, href, type List, listed, news, place, type Query, route, set, states } from "./api";
 import { useAsked } from "./asked";
-import { clean, count as counted, number, phase, sampledFor, seconds, words } from "./text";
+import { alone, clean, count as counted, number, phase, sampledFor, seconds, words } from "./text";
 import { chosen, ownStep } from "./shell";
 
 const height = 32, margin = 8;
@@ -104,7 +104,7 @@ export function Trajectories() {
   // Arrow keys move between the rows.
   const move = (e: KeyboardEvent) => {
     const at = (e.target as HTMLElement).closest<HTMLElement>("[data-row]"), by: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -1e9, End: 1e9 };
-    if (!(e.key in by)) return;
+    if (!alone(e) || !(e.key in by)) return;
     e.preventDefault();
     const next = Math.max(0, Math.min(rows.length - 1, (at ? Number(at.dataset.row) : focus.current) + by[e.key])), el = box.current!;
     if (!rows.length) return;

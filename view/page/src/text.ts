@@ -32,6 +32,9 @@ export function ago(v: number): string {
   return v < 48 * 3600 ? `${Math.round(v / 3600)} h ago` : `${Math.round(v / 86400)} days ago`;
 }
 
+// alone tells whether a key is pressed without one that makes it the browser's or the system's, as Alt+← goes back.
+export const alone = (e: KeyboardEvent): boolean => !e.altKey && !e.ctrlKey && !e.metaKey;
+
 export const words = (s: string): string => s.replace(/_/g, " ");
 
 // count is a number with its noun.

@@ -1,7 +1,7 @@
 // Tokens of a sample, coloured by one of the numbers that are stored of each.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { route, type Sample, set } from "./api";
-import { clean, number } from "./text";
+import { alone, clean, number } from "./text";
 
 export type By = "mask" | "logprob" | "old" | "difference" | "ratio" | "advantage" | "entropy" | "version";
 
@@ -85,7 +85,7 @@ export function Tokens({ s, name }: { s: Sample; name: string }) {
   const keys = (e: KeyboardEvent) => {
     const n = s.ids.length, sampled = (d: number) => { let i = at + d; while (i >= 0 && i < n && !s.mask[i]) i += d; return i >= 0 && i < n ? i : at; };
     const to: Record<string, () => number> = { ArrowRight: () => Math.min(n - 1, at + 1), ArrowLeft: () => Math.max(0, at - 1), ArrowDown: () => sampled(1), ArrowUp: () => sampled(-1), Home: () => 0, End: () => n - 1 };
-    if (!to[e.key]) return;
+    if (!alone(e) || !to[e.key]) return;
     e.preventDefault();
     go(to[e.key]());
   };
