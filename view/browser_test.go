@@ -1094,3 +1094,18 @@ func TestThePageLeavesTheBrowserItsKeys(t *testing.T) {
 	require.True(t, prevented("#list", "ArrowDown", "bubbles"))
 	b.clean()
 }
+
+// A run that is not there any more is said, though another one stands beside it.
+func TestThePageOfARunThatIsGone(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"first": small(), "second": small()})
+	b.open(x.url + "/#/trajectories?run=first&with=second")
+	b.until("document.querySelectorAll('tr[data-row]').length > 5")
+	require.NoError(t, os.RemoveAll(filepath.Join(x.dir, "first")))
+	b.until("document.querySelector('#unknown')?.innerText.startsWith('There is no run first in ')")
+	require.Equal(t, "", js[string](b, "document.querySelector('#run').value"))
+	b.accessible()
+	b.choose("run", "second")
+	b.until("document.querySelector('#found')?.innerText.startsWith('192 of 192')")
+	b.clean()
+}

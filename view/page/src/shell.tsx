@@ -9,11 +9,12 @@ import { Now } from "./now";
 import { glossary, Overview, Swatch } from "./overview";
 import { One } from "./trajectory";
 
-// The runs that are shown, the first one being that of lists and trajectories.
+// The runs that are shown, the first one being that of lists and trajectories. Where that one is not there, none takes its place.
 export const chosen = computed(() => {
   const q = route.value.q, known = new Set(runs.value.map((r) => r.name));
   const first = q.get("run") ?? runs.value[0]?.name;
-  return [...new Set([...(first !== undefined ? [first] : []), ...q.getAll("with")])].filter((n) => known.has(n)).slice(0, 12);
+  if (first === undefined || !known.has(first)) return [];
+  return [...new Set([first, ...q.getAll("with")])].filter((n) => known.has(n)).slice(0, 12);
 });
 
 const steps = (run: string): number => states.value[run]?.steps ?? runs.value.find((r) => r.name === run)?.steps ?? 0;
