@@ -1109,3 +1109,25 @@ func TestThePageOfARunThatIsGone(t *testing.T) {
 	b.until("document.querySelector('#found')?.innerText.startsWith('192 of 192')")
 	b.clean()
 }
+
+// The number of trajectories that are found goes on while somebody reads further down, and is never beyond that of all.
+func TestThePageCountsWhileSomebodyReads(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": small()})
+	db, err := store.Open(filepath.Join(x.dir, "run", store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	found := "document.querySelector('#found')?.innerText"
+	b.open(x.url + "/#/trajectories?run=run")
+	b.until(found + "?.startsWith('192 of 192') && document.querySelector('#state').innerText.startsWith('12 steps, 192')")
+	js[any](b, "void (document.querySelector('#list').scrollTop = 3000)")
+	b.until("document.querySelector('tr[data-row=\"95\"]')")
+	row := js[string](b, "document.querySelector('tr[data-row=\"95\"]').dataset.id")
+	require.NoError(t, endTrajectory(t.Context(), db, 12, 0))
+	b.until("document.querySelector('#state').innerText.startsWith('12 steps, 193')")
+	b.until(found + ".startsWith('193 of 193')")
+	require.Equal(t, row, js[string](b, "document.querySelector('tr[data-row=\"95\"]').dataset.id"), "who reads keeps the rows")
+	js[any](b, "void (document.querySelector('#list').scrollTop = 0)")
+	b.until("document.querySelector('tr[data-row=\"0\"]')?.dataset.id == 'train-12-0-0'")
+	b.clean()
+}

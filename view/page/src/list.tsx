@@ -54,7 +54,7 @@ function Choice({ name, label, values }: { name: string; label: string; values: 
 
 function Field({ name, label, type = "text", hint = "" }: { name: string; label: string; type?: string; hint?: string }) {
   const late = useRef(0);
-  return <label>{label} <input id={`f-${name}`} class={type === "number" ? "num" : undefined} type="search" inputMode={type === "number" ? "decimal" : undefined} list={undefined} value={route.value.q.get(name) ?? ""} placeholder={hint}
+  return <label>{label} <input id={`f-${name}`} class={type === "number" ? "num" : undefined} type="search" inputMode={type === "number" ? "decimal" : undefined} value={route.value.q.get(name) ?? ""} placeholder={hint}
     onInput={(e) => { const v = e.currentTarget.value; clearTimeout(late.current); late.current = window.setTimeout(() => set({ [name]: v }), 150); }} /></label>;
 }
 
@@ -71,13 +71,13 @@ export function Trajectories() {
     if (!run) return;
     if (wrong || asked.current !== key) { setList(undefined); setRows([]); setError(wrong); } // what another filter found is not shown under this one
     if (wrong) { asked.current = ""; return; }
-    if (asked.current === key && top > 0) return; // who reads further down keeps the rows; the total tells of new ones
+    const keeps = asked.current === key && top > 0; // who reads further down keeps the rows; the total tells of new ones
     await get<List>("trajectories", { run, ...q }, stop).then((l) => {
       if (asked.current !== key && box.current) { const back = place.key === key ? place.top : 0; requestAnimationFrame(() => { if (box.current) box.current.scrollTop = back; }); }
       if (route.value.page === "trajectories") listed.value = Object.fromEntries([...route.value.q.keys()].filter((k) => !["run", "with", "step"].includes(k)).map((k) => [k, route.value.q.get(k) ?? undefined]));
       asked.current = key;
       setList(l);
-      setRows(l.rows);
+      if (!keeps) setRows(l.rows);
       setError("");
     }).catch((e) => { if (e.name !== "AbortError") setError(e.message); });
   });
@@ -135,7 +135,7 @@ export function Trajectories() {
       <button type="button" id="lowest" class="always" onClick={() => set({ sort: "reward", order: "up" })}>Lowest reward first</button>
       {active.length > 0 && <button type="button" onClick={() => set(Object.fromEntries(active.map((k) => [k, undefined])))}>Clear filters</button>}
     </form>
-    <p class="note" role="status" id="found">{error ? error : list ? <><b>{list.total}</b> of {counted(state?.trajectories || list.state.trajectories, "trajectory", "trajectories")}{list.mean !== undefined && <>, mean reward <b>{number(list.mean)}</b></>}
+    <p class="note" role="status" id="found">{error ? error : list ? <><b>{list.total}</b> of {counted(list.state.trajectories, "trajectory", "trajectories")}{list.mean !== undefined && <>, mean reward <b>{number(list.mean)}</b></>}
       {state && !state.loaded && ", reading more"}{state && state.unread > 0 && `; the text of ${state.unread} is not searched`}{state && state.damaged > 0 && `; ${state.damaged} are damaged`}</> : "reading"}</p>
     <div class="list" ref={box} id="list" tabIndex={0} role="region" aria-label="trajectories; arrow keys move between them" onScroll={(e) => { setTop(e.currentTarget.scrollTop); if (asked.current === key) { place.key = key; place.top = e.currentTarget.scrollTop; } }} onKeyDown={move} onFocusIn={(e) => (held.current = e.target as Element)}>
       <table aria-rowcount={(list?.total ?? 0) + 1}>
