@@ -1131,3 +1131,19 @@ func TestThePageCountsWhileSomebodyReads(t *testing.T) {
 	b.until("document.querySelector('tr[data-row=\"0\"]')?.dataset.id == 'train-12-0-0'")
 	b.clean()
 }
+
+// Who goes back to a list finds it where it was, also beyond its first page.
+func TestThePageGoesBackToItsPlace(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": {Steps: 50, Groups: 4, Each: 4, Seed: 1}})
+	b.open(x.url + "/#/trajectories?run=run")
+	b.until("document.querySelectorAll('tr[data-row]').length > 5")
+	b.until("document.querySelector('#list').scrollTop = 32 * 550, document.querySelector('tr[data-row=\"550\"]')") // each page that is loaded lets it scroll further
+	id := js[string](b, "document.querySelector('tr[data-row=\"550\"]').dataset.id")
+	js[any](b, "void document.querySelector('tr[data-row=\"550\"] a').click()")
+	b.until("document.querySelector('#title')?.innerText == " + quote(id))
+	js[any](b, "history.back()")
+	b.until("document.querySelector('tr[data-row=\"550\"]')?.dataset.id == " + quote(id))
+	require.Equal(t, 32*550, js[int](b, "document.querySelector('#list').scrollTop"))
+	b.clean()
+}

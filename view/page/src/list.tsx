@@ -72,8 +72,12 @@ export function Trajectories() {
     if (wrong || asked.current !== key) { setList(undefined); setRows([]); setError(wrong); } // what another filter found is not shown under this one
     if (wrong) { asked.current = ""; return; }
     const keeps = asked.current === key && top > 0; // who reads further down keeps the rows; the total tells of new ones
-    await get<List>("trajectories", { run, ...q }, stop).then((l) => {
-      if (asked.current !== key && box.current) { const back = place.key === key ? place.top : 0; requestAnimationFrame(() => { if (box.current) box.current.scrollTop = back; }); }
+    await get<List>("trajectories", { run, ...q }, stop).then(async (l) => {
+      if (asked.current !== key && box.current) {
+        const back = place.key === key ? place.top : 0, least = back > 0 ? Math.min(l.total, Math.ceil((back + box.current.clientHeight) / height)) : 0;
+        for (let some = l.rows; some.length && l.rows.length < least; l.rows.push(...some)) some = (await get<List>("trajectories", { run, ...q, after: l.rows[l.rows.length - 1].id }, stop)).rows;
+        requestAnimationFrame(() => { if (box.current) box.current.scrollTop = back; });
+      }
       if (route.value.page === "trajectories") listed.value = Object.fromEntries([...route.value.q.keys()].filter((k) => !["run", "with", "step"].includes(k)).map((k) => [k, route.value.q.get(k) ?? undefined]));
       asked.current = key;
       setList(l);
