@@ -1147,3 +1147,19 @@ func TestThePageGoesBackToItsPlace(t *testing.T) {
 	require.Equal(t, 32*550, js[int](b, "document.querySelector('#list').scrollTop"))
 	b.clean()
 }
+
+// A text that is being typed stays while the run goes on, and is that of the view it was typed in.
+func TestThePageKeepsWhatIsTyped(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": small()})
+	b.open(x.url + "/#/trajectories?run=run")
+	b.until("document.querySelectorAll('tr[data-row]').length > 5")
+	js[any](b, `void (() => { const f = document.querySelector('#f-text'), type = (c) => { f.value += c; f.dispatchEvent(new InputEvent('input', {bubbles: true})) };
+		type('c'); document.querySelector('.col-reward button').click(); setTimeout(() => type('alc'), 60); })()`)
+	time.Sleep(400 * time.Millisecond)
+	require.Equal(t, "calc", js[string](b, "document.querySelector('#f-text').value"))
+	js[any](b, "void (() => { const f = document.querySelector('#f-text'); f.value = 'search'; f.dispatchEvent(new InputEvent('input', {bubbles: true})); document.querySelector('nav a[href*=causes]').click() })()")
+	time.Sleep(400 * time.Millisecond)
+	require.NotContains(t, js[string](b, "location.hash"), "text=")
+	b.clean()
+}

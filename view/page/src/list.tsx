@@ -52,10 +52,16 @@ function Choice({ name, label, values }: { name: string; label: string; values: 
     <option value="">any</option>{[...new Set([...values, ...(now ? [now] : [])])].sort(byNumber).map((v) => <option key={v} value={v} selected={v === now}>{clean(name === "phase" ? phase(v) : words(v))}</option>)}</select></label>;
 }
 
+// Field is a text of the filter. The address takes it when the typing pauses; until then it is the field's own.
 function Field({ name, label, type = "text", hint = "" }: { name: string; label: string; type?: string; hint?: string }) {
-  const late = useRef(0);
-  return <label>{label} <input id={`f-${name}`} class={type === "number" ? "num" : undefined} type="search" inputMode={type === "number" ? "decimal" : undefined} value={route.value.q.get(name) ?? ""} placeholder={hint}
-    onInput={(e) => { const v = e.currentTarget.value; clearTimeout(late.current); late.current = window.setTimeout(() => set({ [name]: v }), 150); }} /></label>;
+  const late = useRef(0), [typed, setTyped] = useState<string>();
+  useEffect(() => () => clearTimeout(late.current), []); // another view has no such filter
+  const take = (v: string) => {
+    setTyped(v);
+    clearTimeout(late.current);
+    late.current = window.setTimeout(() => { set({ [name]: v }); setTyped(undefined); }, 150);
+  };
+  return <label>{label} <input id={`f-${name}`} class={type === "number" ? "num" : undefined} type="search" inputMode={type === "number" ? "decimal" : undefined} value={typed ?? route.value.q.get(name) ?? ""} placeholder={hint} onInput={(e) => take(e.currentTarget.value)} /></label>;
 }
 
 // keep is what a trajectory's address takes along.
