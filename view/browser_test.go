@@ -1163,3 +1163,33 @@ func TestThePageKeepsWhatIsTyped(t *testing.T) {
 	require.NotContains(t, js[string](b, "location.hash"), "text=")
 	b.clean()
 }
+
+// Names and numbers of any length are shown whole or cut where they stand: nothing is wider than the screen, and a number is never cut.
+func TestThePageOfLongNames(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", nil)
+	long := strings.Repeat("averylongname", 20)
+	stored(t, x, "run", func(db *store.Store) error {
+		var errs []error
+		for i, reward := range []float64{-1.234e12, 1.5e300, -1.25e-5, 0.3333} {
+			s := &trajectory.Sample{}
+			s.AppendObservation([]int32{0, 1})
+			paid, taken := 0.1, -0.1
+			tr := &trajectory.Trajectory{ID: store.ID(store.Train, 123, i, 0), TaskID: long, Step: 123, Group: i, Samples: []*trajectory.Sample{s}, Reward: reward, RewardParts: map[string]float64{long: reward}, StopReason: trajectory.StopAnswer}
+			tr.Turns = []trajectory.Turn{{Completion: long, Reward: &paid}, {Completion: long, Reward: &taken}}
+			errs = append(errs, db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: long}, tr))
+		}
+		return errors.Join(append(errs, db.AddStep(t.Context(), 123, map[string]float64{"reward/mean": 1, "errors/" + long: 2}, nil))...)
+	})
+	for _, width := range []int{1280, 800, 360} {
+		b.do(chromedp.EmulateViewport(int64(width), 900))
+		for view, shown := range map[string]string{"overview": ".card canvas", "trajectory": "#tokens", "causes": "#ends, .causes", "now": ".tiles", "trajectories": "tr[data-row]"} {
+			b.open(x.url + "/#/" + view + "?run=run&id=train-123-0-0")
+			b.until("document.querySelector(" + quote(shown) + ")")
+			assert.LessOrEqual(t, js[int](b, "document.documentElement.scrollWidth"), width, view)
+			b.shoot(fmt.Sprintf("long-%s-%d", view, width))
+		}
+		assert.Empty(t, js[[]string](b, "[...document.querySelectorAll('.list :is(.col-id, .col-reward, .col-step)')].filter(c => c.scrollWidth > c.clientWidth).map(c => c.innerText)"), "%d", width)
+	}
+	b.clean()
+}
