@@ -59,6 +59,15 @@ func (e *entry) failedCalls() (n int) {
 	return n
 }
 
+// when is the place in time of what the trajectory was sampled for: an evaluation after a step stands behind that step, and before the next one.
+func (e *entry) when() int {
+	told := 2 * store.Told(e.Phase, e.Step)
+	if strings.HasPrefix(e.Phase, "eval-") {
+		told++
+	}
+	return told
+}
+
 // scored tells whether the reward counts: one that failed has none.
 func (e *entry) scored() bool { return e.Origin == "" && !math.IsNaN(e.Reward) }
 
@@ -354,7 +363,7 @@ func (f filter) keeps(e *entry) bool {
 
 // sorts are the orders of a list.
 var sorts = map[string]func(a, b *entry) int{
-	"step":      func(a, b *entry) int { return cmp.Compare(a.Step, b.Step) },
+	"step":      func(a, b *entry) int { return cmp.Compare(a.when(), b.when()) },
 	"task":      func(a, b *entry) int { return strings.Compare(a.Task, b.Task) },
 	"reward":    func(a, b *entry) int { return cmp.Compare(a.Reward, b.Reward) },
 	"turns":     func(a, b *entry) int { return cmp.Compare(a.Turns, b.Turns) },

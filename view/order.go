@@ -9,7 +9,7 @@ import (
 
 // tie is the order of entries that are alike in what a list is sorted by: the newest step first. Every two entries differ in it.
 func tie(a, b *entry) int {
-	return cmp.Or(cmp.Compare(b.Step, a.Step), strings.Compare(a.Phase, b.Phase), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), strings.Compare(a.ID, b.ID))
+	return cmp.Or(cmp.Compare(b.when(), a.when()), strings.Compare(a.Phase, b.Phase), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), strings.Compare(a.ID, b.ID))
 }
 
 // ranking is the places of entries in the order of tie. It grows with them: what came since the last look is sorted and merged, so that a list
@@ -58,7 +58,7 @@ func numberOf(v float64) uint64 {
 
 // numeric are the sorts by a number, named the texts by their names.
 var numeric = map[string]func(e *entry) float64{
-	"step":      func(e *entry) float64 { return float64(e.Step) },
+	"step":      func(e *entry) float64 { return float64(e.when()) },
 	"reward":    func(e *entry) float64 { return e.Reward },
 	"turns":     func(e *entry) float64 { return float64(e.Turns) },
 	"tokens":    func(e *entry) float64 { return float64(e.Tokens) },

@@ -109,3 +109,21 @@ func FuzzThin(f *testing.F) {
 		require.Equal(t, high, gotHigh)
 	})
 }
+
+// An evaluation after a step stands behind what was sampled for it, and before what was sampled for the next one.
+func TestEvaluationsStandBetweenSteps(t *testing.T) {
+	x := &index{}
+	for _, e := range []entry{{Phase: "train", Step: 12}, {Phase: "eval-step-12", Step: 12}, {Phase: "train", Step: 0}, {Phase: "train", Step: 11}, {Phase: "eval-before", Step: 0}, {Phase: "eval-after", Step: 13}} {
+		e.ID = fmt.Sprint(e.Phase, " ", e.Step)
+		x.put(&e, nil)
+	}
+	want := []string{"eval-before 0", "train 0", "train 11", "eval-step-12 12", "train 12", "eval-after 13"}
+	for _, up := range []bool{true, false} {
+		var got []string
+		for _, e := range x.find(filter{From: -1 << 30, Group: -1, Sort: "step", Ascending: up}, nil) {
+			got = append(got, e.ID)
+		}
+		require.Equal(t, want, got)
+		slices.Reverse(want)
+	}
+}
