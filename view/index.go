@@ -26,6 +26,7 @@ type entry struct {
 	ForkedAt  int               // tokens that it has of that one's next completion; 0: it forks between turns
 	Task      string
 	Reward    float64 // all that it was paid; NaN: nobody scored it
+	Parts     int     // of its reward; a job's rewards leave one each
 	Stop      string
 	Origin    string // of its error
 	Turns     int
@@ -75,7 +76,7 @@ func (e *entry) scored() bool { return e.Origin == "" && !math.IsNaN(e.Reward) }
 func newEntry(phase string, t *trajectory.Trajectory, names *interner) *entry {
 	e := &entry{
 		ID: t.ID, Phase: names.of(phase), Step: t.Step, Group: t.Group, Index: t.Index, Branch: t.Branch, Forked: t.Forked, ForkedAt: t.ForkedAt, Task: names.of(t.TaskID), Reward: t.Return(),
-		Stop: names.of(string(t.StopReason)), Origin: names.of(string(t.ErrOrigin)), Turns: len(t.Turns), Seconds: t.Seconds, Lowest: -1, Staleness: -1, TrainedAt: -1,
+		Stop: names.of(string(t.StopReason)), Origin: names.of(string(t.ErrOrigin)), Turns: len(t.Turns), Seconds: t.Seconds, Parts: len(t.RewardParts), Lowest: -1, Staleness: -1, TrainedAt: -1,
 	}
 	if t.StopReason == trajectory.StopRecorded {
 		e.Reward = math.NaN()
@@ -177,6 +178,7 @@ type index struct {
 	batches map[store.GroupRef]store.Batch
 	dropped map[store.GroupRef]bool
 	done    map[int]bool // steps that are stored
+	distils bool         // it is a distillation, which may have no rewards
 	names   interner
 	texts   int // bytes
 	unread  int // trajectories whose text the memory does not hold
@@ -209,6 +211,7 @@ func (x *index) put(e *entry, text []byte) {
 	}
 	x.count(e, 1)
 	x.train(e)
+	x.score(e)
 	x.offer(e)
 	if known {
 		if tie(x.entries[at], e) != 0 {
@@ -250,6 +253,23 @@ func (x *index) train(e *entry) {
 	}
 }
 
+// score takes the reward of 0 from what nobody scored: in a distillation without rewards a trajectory has no part of one.
+func (x *index) score(e *entry) {
+	if x.distils && e.Parts == 0 && e.Reward == 0 {
+		e.Reward = math.NaN()
+	}
+}
+
+// distillation says that the run is one.
+func (x *index) distillation() {
+	if x.distils {
+		return
+	}
+	x.changes++
+	x.distils = true
+	x.alter(func(e *entry) bool { return e.Parts == 0 }, x.score)
+}
+
 // batch says what a step trains on.
 func (x *index) batch(b store.Batch) {
 	x.changes++
@@ -285,12 +305,15 @@ func (x *index) step(n int) {
 }
 
 // trained says anew which step trained some entries, or that none will.
-func (x *index) trained(which func(*entry) bool) {
+func (x *index) trained(which func(*entry) bool) { x.alter(which, x.train) }
+
+// alter changes some entries.
+func (x *index) alter(which func(*entry) bool, how func(*entry)) {
 	for i, e := range x.entries {
 		if which(e) {
-			trained := *e // answers that were given hold the old one
-			x.train(&trained)
-			x.entries[i] = &trained
+			other := *e // answers that were given hold the old one
+			how(&other)
+			x.entries[i] = &other
 		}
 	}
 }

@@ -346,6 +346,9 @@ func (r *run) step(n int, metrics map[string]float64) {
 // put sets the metrics of a step. The caller holds the lock, as in what follows.
 func (r *run) put(n int, metrics map[string]float64) {
 	r.index.step(n)
+	if _, ok := metrics["distill/reverse_kl"]; ok {
+		r.index.distillation()
+	}
 	at, have := slices.BinarySearch(r.steps, n)
 	if have { // it was trained anew
 		r.edition++

@@ -431,6 +431,7 @@ func (s *Server) trajectory(r *http.Request) (any, error) {
 	} else { // the index has not come to it yet
 		e = newEntry(record.Phase, record.Trajectory, &x.index.names)
 		x.index.train(e)
+		x.index.score(e)
 	}
 	siblings := []shownEntry{}
 	var same []*entry // that tried its task

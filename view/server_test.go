@@ -904,3 +904,39 @@ func TestARunThatIsGoneIsClosed(t *testing.T) {
 	_, err = r.db.End(t.Context())
 	require.ErrorContains(t, err, "database is closed")
 }
+
+// A trajectory of a distillation without rewards has none, where it was sampled before the first step too; one that a reward scored with 0 has 0.
+func TestADistillationMayHaveNoRewards(t *testing.T) {
+	x := serve(t, "", nil)
+	add := func(db *store.Store, id string, parts map[string]float64) {
+		require.NoError(t, db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: "a"}, &trajectory.Trajectory{ID: id, TaskID: "a", StopReason: trajectory.StopAnswer, RewardParts: parts}))
+	}
+	for name, key := range map[string]string{"distill": "distill/reverse_kl", "learn": "reward/mean"} {
+		require.NoError(t, os.Mkdir(filepath.Join(x.dir, name), 0o755))
+		db, err := store.Open(filepath.Join(x.dir, name, store.File))
+		require.NoError(t, err)
+		defer db.Close()
+		add(db, "train-0-0-0", nil)
+		add(db, "train-0-0-1", map[string]float64{"right": 0})
+		rewards := func() map[string]any {
+			out := map[string]any{}
+			for _, row := range get[struct{ Rows []map[string]any }](t, x, "/api/trajectories", url.Values{"run": {name}}).Rows {
+				out[row["id"].(string)] = row["reward"]
+			}
+			return out
+		}
+		require.Eventually(t, func() bool { return len(rewards()) == 2 }, 20*time.Second, 10*time.Millisecond)
+		require.NoError(t, db.AddStep(t.Context(), 0, map[string]float64{key: 0.5}, nil))
+		add(db, "train-0-0-2", nil)
+		require.Eventually(t, func() bool { return len(rewards()) == 3 }, 20*time.Second, 10*time.Millisecond)
+		none := any(nil)
+		if name == "learn" {
+			none = 0.0
+		}
+		require.Equal(t, map[string]any{"train-0-0-0": none, "train-0-0-1": 0.0, "train-0-0-2": none}, rewards(), name)
+		list := get[map[string]any](t, x, "/api/trajectories", url.Values{"run": {name}})
+		require.Equal(t, 0.0, list["mean"])
+		one := get[struct{ Entry map[string]any }](t, x, "/api/trajectory", url.Values{"run": {name}, "id": {"train-0-0-0"}})
+		require.Equal(t, none, one.Entry["reward"])
+	}
+}
