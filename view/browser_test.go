@@ -1193,3 +1193,16 @@ func TestThePageOfLongNames(t *testing.T) {
 	}
 	b.clean()
 }
+
+// Who points at the evaluation before training, at step 0, reads its values and not the last ones.
+func TestThePageTellsWhatWasBeforeTraining(t *testing.T) {
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": small()}) // its first evaluation is of step 0
+	b.open(x.url + "/#/overview?run=run")
+	legend := `document.querySelector('.card[aria-label="Held-out score"] .legend').innerText.replace(/\s+/g, ' ')`
+	b.until("document.querySelectorAll('.card canvas').length > 5 && " + legend + ".trim().startsWith('eval/reward 0.4137')")
+	js[any](b, `void (() => { const o = document.querySelector('.card[aria-label="Held-out score"] .u-over'), r = o.getBoundingClientRect(); o.dispatchEvent(new MouseEvent('mousemove', {clientX: r.left + 2, clientY: r.top + 20, bubbles: true})); })()`)
+	b.until(legend + ".endsWith('step 0')")
+	require.Equal(t, "eval/reward 0.15 eval/accuracy 0.135 step 0", strings.TrimSpace(js[string](b, legend)))
+	b.clean()
+}

@@ -105,9 +105,9 @@ function banded(some: Shown[], bands: Bands): Line[] | undefined {
   return [line("highest", x, all.map((v) => Math.max(...v))), line("lowest", x, all.map((v) => Math.min(...v))), line("mean", x, all.map((v) => v.reduce((a, b) => a + b, 0) / v.length))];
 }
 
-// at is the value of a line at a step, or before it, and the step that it is of.
+// at is the value of a line at a step, or before it, and the step that it is of. Step 0 is before training.
 function at(l: Line, s: number): { x: number; y: number | null } {
-  for (let i = l.x.length - 1; i >= 0; i--) if (s <= 0 || l.x[i] <= s) if (l.y[i] !== null && l.y[i] !== undefined) return { x: l.x[i], y: l.y[i] };
+  for (let i = l.x.length - 1; i >= 0; i--) if (l.x[i] <= s) if (l.y[i] !== null && l.y[i] !== undefined) return { x: l.x[i], y: l.y[i] };
   return { x: 0, y: null };
 }
 
@@ -116,7 +116,7 @@ function Card({ c, all, bands, exact }: { c: Curve; all: Record<string, Curves>;
   const keys = open(c.keys, names), some = useMemo(() => lines(keys, all), [all, chosen.value.join(), c.title]), [point, setPoint] = useState<number | null>(null);
   const band = useMemo(() => (bands && some.length ? banded(some, bands) : undefined), [some, bands]);
   if (!some.length) return null;
-  const several = chosen.value.length > 1, s = point ?? step.value, left = several ? keys.filter((k) => some[0].key !== k && Object.values(all).some((x) => x.names.includes(k))) : [];
+  const several = chosen.value.length > 1, s = point ?? (step.value || Infinity), left = several ? keys.filter((k) => some[0].key !== k && Object.values(all).some((x) => x.names.includes(k))) : [];
   const shown = some.slice(0, 8).map((l) => ({ l, ...at(l, s) })), same = shown.every((v) => v.x === shown[0].x);
   return <section class="card" aria-label={c.title}>
     <h3>{c.title}{c.unit && c.unit !== c.title.toLowerCase() && <small> {c.unit}</small>}</h3>
