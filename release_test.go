@@ -3,6 +3,7 @@
 package agentfly_test
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,6 +81,43 @@ func TestALaunchedReleaseSaysWhatItNeeds(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, "agentfly: the first use fetches libtorch with python3 and pip; install them: apt-get install python3 python3-pip ca-certificates\n", string(out))
 	require.NoFileExists(t, filepath.Join(dir, "libtorch"))
+}
+
+// An exported CDPATH has cd look for a relative folder elsewhere first: bin/agentfly ran what lay beside another folder's bin.
+func TestALaunchedReleaseIgnoresCDPATH(t *testing.T) {
+	dir, elsewhere := released(t), t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "libtorch", "torch", "lib"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "libtorch", "torch", "lib", "libtorch_cpu.so"), nil, 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(elsewhere, "bin"), 0o755))
+	c := exec.Command("bin/agentfly", "chat")
+	c.Dir, c.Env = dir, append(os.Environ(), "CDPATH="+elsewhere)
+	out, err := c.CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, "<chat>\n", string(out))
+}
+
+// Every script that changes its folder first forgets CDPATH.
+func TestScriptsIgnoreCDPATH(t *testing.T) {
+	scripts := []string{".ci/run"}
+	require.NoError(t, filepath.WalkDir("scripts", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() {
+			scripts = append(scripts, path)
+		}
+		return err
+	}))
+	shell, cd := regexp.MustCompile(`^#!/bin/(ba)?sh\n`), regexp.MustCompile(`(?m)^[^#\n]*\bcd `)
+	found := 0
+	for _, path := range scripts {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		first := cd.FindIndex(text)
+		if !shell.Match(text) || first == nil {
+			continue
+		}
+		found++
+		require.True(t, strings.Contains(string(text[:first[0]]), "\nunset CDPATH"), "%s: cd may go to another folder", path)
+	}
+	require.Greater(t, found, 40)
 }
 
 // The program and the Python module have one version, and the container file installs packages that README.md lists.

@@ -4,6 +4,7 @@
 # custom_go is examples/custom/agent.yaml, which bin/custom runs (CUSTOM is another one).
 #   scripts/agents_table.sh [BINARY [KIND...]]     SEED (1) is what is run. A run takes less than a minute.
 set -eu
+unset CDPATH # it would send cd elsewhere
 here=$(cd "$(dirname "$0")/.." && pwd)
 binary=${1:-$here/bin/agentfly}
 test $# -gt 0 && shift

@@ -5,6 +5,7 @@
 #   scripts/algorithms_table.sh [BINARY [FIRST [LAST]]]    rows FIRST to LAST of the list below, all by default
 # SEEDS, THRESHOLD and STEPS override what is run. One thread; about a minute a row.
 set -eu
+unset CDPATH # it would send cd elsewhere
 here=$(cd "$(dirname "$0")/.." && pwd)
 binary=${1:-$here/bin/agentfly}
 first=${2:-1}

@@ -6,6 +6,7 @@
 # BENCH_TOOL_SECONDS=2, BENCH_STEPS=90: the tool's mean, the steps of a run
 # BENCH_LINES=FILE keeps the figures
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 log=$(mktemp) out=${BENCH_LINES:-$(mktemp)}
 trap 'rm -f "$log" "$log.test"' EXIT

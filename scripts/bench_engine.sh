@@ -10,6 +10,7 @@
 # BENCH_DTYPES, BENCH_ROUNDS: fewer types, fewer rounds; BENCH_DRY=1: the table is only printed
 # BENCH_OTHERS, BENCH_TRIES, BENCH_SPREAD: what is refused
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 llama_version=11434.0.0
 llama=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/llama.cpp-$llama_version

@@ -7,6 +7,7 @@
 #   worlds  ScienceWorld through a pool of 8 workers beside the package alone in one process of Python, by wall time and by processor time, of which
 #           other work on the machine hardly changes the latter. Each process plays as many episodes. Minutes; needs Java.
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 case ${1:-all} in
 all)

@@ -2,6 +2,7 @@
 # What a call over the gateway costs beside the engine's own time, and how many turns a second go through it, beside LiteLLM's proxy and a bare
 # pass-through, all in one run. Prints the table and writes it into docs/performance.md (NOTE: a remark behind it).
 set -euo pipefail
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 version=${LITELLM_VERSION:-1.106.2}
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/litellm-$version

@@ -6,6 +6,7 @@
 #
 # PEERS="aiohttp openai": only these of them; PEERS= leaves all out.  CONCURRENT="100 1000": other numbers of live trajectories
 set -euo pipefail
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 export no_proxy=127.0.0.1,localhost NO_PROXY=127.0.0.1,localhost PYTHONDONTWRITEBYTECODE=1
 aiohttp=3.14.5 openai=3.54.0 verifiers=0.1.14

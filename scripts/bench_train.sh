@@ -6,6 +6,7 @@
 # SHAPES="prompt_200 dense_8x256": only these shapes, whose figures are printed and not written
 # PYTHON: a python with torch, transformers and gguf (default: scripts/goldens/venv.sh makes one)
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 out=${BENCH_LINES:-$work/lines}

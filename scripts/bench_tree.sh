@@ -3,6 +3,7 @@
 # trajectory computed alone, in one process that takes turns; of the 1,000 tokens few are sampled, or nearly all. Prints the seconds of both, the best
 # of ROUNDS (default 3), and their ratio. Wants an idle machine; 15 minutes.
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 scripts/torchgo test -c -o "$work/trainer.test" ./trainer

@@ -4,6 +4,7 @@
 # the first step of a run and its end; and the mean seconds of a step of each side. On a machine whose neighbours take a tenth of its time now and then
 # the second says little: a step of two runs of one kind differs by more than the pages take. Wants an idle machine; about 5 minutes. ROUNDS, STEPS.
 set -euo pipefail
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 browser=$(command -v chromium-headless-shell || command -v chromium || true)
 test -n "$browser" || { echo "bench_watch: chromium is missing; install it: apt-get install chromium-headless-shell" >&2; exit 1; }

@@ -8,6 +8,7 @@
 # own name is such a hash too, because Go's build cache does not look into shared libraries: a changed library needs
 # changed linker flags to be linked again.
 set -eu
+unset CDPATH # it would send cd elsewhere
 kind=${1:-plain}
 here=$(cd "$(dirname "$0")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/native

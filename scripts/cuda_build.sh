@@ -7,6 +7,7 @@
 # The wheels need no driver and no CUDA toolkit: torch brings the libraries, cuda-toolkit the headers that NCCL is compiled
 # with (crt, cccl), which are no requirement of torch.
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly
 test $# -gt 0 || set -- 2.11.0 "$(python3 -B -c 'import sys; sys.path.insert(0, "scripts"); import fetch; print(fetch.TORCH[1])')"

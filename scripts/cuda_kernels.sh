@@ -9,6 +9,7 @@
 # A kernel that needs more registers than it may have, and keeps numbers in memory in their place, is an error. What was
 # compiled is kept in the cache folder, by the hash of sources, flags and compiler.
 set -eu
+unset CDPATH # it would send cd elsewhere
 here=$(cd "$(dirname "$0")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/native
 flags='-std=c++17 -O3 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_80,code=compute_80 -Xptxas -v,--warn-on-spills,-Werror'

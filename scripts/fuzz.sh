@@ -1,6 +1,7 @@
 #!/bin/sh
 # Run every native fuzzer for FUZZTIME (default 10s) and list them.
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 time=${FUZZTIME:-10s} count=0
 fuzzers=$(git grep -hE -o '^func Fuzz[A-Za-z0-9_]*' -- '*_test.go' | wc -l)

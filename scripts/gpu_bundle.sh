@@ -12,6 +12,7 @@
 # DIR gets gpu_check.sh, bundle.tar.gz and model.part-*, in place of an earlier bundle's; what else lies there stays. The
 # binaries find the library through LD_LIBRARY_PATH, which gpu_check.sh sets.
 set -eu
+unset CDPATH # it would send cd elsewhere
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly
 dir=${1:-$cache/gpu-bundle}
 case $dir in /*) ;; *) dir=$PWD/$dir ;; esac

@@ -22,6 +22,7 @@
 # BUNDLE is the folder that `make gpu-bundle` made; the copy of this script in it finds it by itself, and in a checkout it
 # is made first. Without a CUDA device tests run on the CPU, and each row says what was skipped.
 set -u
+unset CDPATH # it would send cd elsewhere
 here=$(cd "$(dirname "$0")" && pwd)
 stage=${1:-} bundle=${2:-}
 case $stage in

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Copy the binary and the libraries it loads into one folder that can be moved to another machine of the same kind.
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 native=$(scripts/build_native.sh)
 # shellcheck source=/dev/null

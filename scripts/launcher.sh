@@ -4,6 +4,7 @@
 # libtorch is pinned by SHA-256, and lies in the cache folder ($XDG_CACHE_HOME or ~/.cache)/agentfly; the archive's folder gets a link
 # to it. So the first call needs a network, python3 with pip, and a folder that it may write to. Later calls need none of these.
 set -eu
+unset CDPATH # it would send cd elsewhere
 self=$0
 while test -L "$self"; do # a link on PATH leads here
   to=$(readlink "$self")

@@ -3,6 +3,7 @@
 # docs/results/curves. A run of masksearch or code takes about ten minutes on two idle cores.
 # ONLY=seeds or ONLY=control runs a part; what ran before is taken from runs/learn.
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 name=${1:-}
 out=${OUT:-runs/learn}

@@ -4,6 +4,7 @@
 # docs/results/environments.md. Runs that ended are kept in OUT (default runs/learn) and not made again; BINARY (default bin/agentfly) trains, with
 # ARGS behind its own, such as the interpreter of a world: ARGS="--set environment.params.interpreter=$(scripts/env_packages.sh)".
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 out=${OUT:-runs/learn}
 binary=${BINARY:-bin/agentfly}

@@ -3,6 +3,7 @@
 # the first of them with shuffled rewards, which must not learn. Prints a row a run. STEPS shortens the runs, SEED names another seed,
 # CONTROL=0 leaves the control out.
 set -euo pipefail
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 export no_proxy=127.0.0.1,localhost NO_PROXY=127.0.0.1,localhost OPENAI_AGENTS_DISABLE_TRACING=1 LANGSMITH_TRACING=false
 test $# -gt 0 || set -- openai-agents langgraph smolagents

@@ -3,6 +3,7 @@
 # solver alone is trained. decisive: two calls of which the first decides, with its own credit and with that of the whole trajectory
 # (identical). Each once more with shuffled rewards, which must not learn. Prints a row a run. STEPS shortens the runs.
 set -euo pipefail
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 export no_proxy=127.0.0.1,localhost NO_PROXY=127.0.0.1,localhost
 test $# -gt 0 || set -- 1 2 3

@@ -15,6 +15,7 @@
 #
 # A run of two_step takes about half an hour on two idle cores, one with MODEL and STEPS=20 about five minutes.
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 job=${JOB:-examples/two_step.yaml}
 out=${OUT:-runs/trees}

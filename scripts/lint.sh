@@ -1,6 +1,7 @@
 #!/bin/sh
 # All linters; exit status 1 if one complains. Versions are pinned in go.mod as tools.
 set -u
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.." || exit 1
 status=0
 unformatted=$(git ls-files '*.go' | xargs go tool gofumpt -l)

@@ -4,6 +4,7 @@
 #
 # usage: release.sh [FOLDER]      the default is dist
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 dist=${1:-dist}
 mkdir -p "$dist"

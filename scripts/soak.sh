@@ -4,6 +4,7 @@
 # (docs/results/soak.md between its markers if not given); fails when the last third of the rows needs over 10% more memory, goroutines
 # or open files than the first, when a trajectory failed, or when the store does not hold exactly the finished ones. Needs about a twentieth of a core.
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 export no_proxy=127.0.0.1 NO_PROXY=127.0.0.1
 minutes=${AGENTFLY_SOAK_MINUTES:-60}

@@ -3,6 +3,7 @@
 # its own binary. The failures come first and whole; skipped tests are listed with their reason and counted by it. What the machine lacks
 # for some of them is named before they run.
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 log=$(mktemp) && trap 'rm -f "$log" "$log.custom"' EXIT
 scripts/check_machine.sh test || true # its tests skip and say so

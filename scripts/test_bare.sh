@@ -2,6 +2,7 @@
 # The tests of what runs in a sandbox once more on a machine without bubblewrap: its programs are hidden from PATH where they are
 # installed. There the sandbox is landlock, and where the kernel has none either (Linux before 6.12), the tests skip and say so.
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 log=$(mktemp) && path=$(mktemp -d) && trap 'rm -rf "$log" "$path"' EXIT
 # PATH in one folder of links, without bwrap, which other users may read: tests start programs as them. The first of two programs of one

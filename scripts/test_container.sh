@@ -3,6 +3,7 @@
 # images come from their registry; where that cannot be reached (or with BASES=local) they are made here with debootstrap, under the same
 # names. It needs root, buildah, a network for packages, and 10 GB of disk for a while.
 set -euo pipefail
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 ((EUID == 0)) || { echo "test_container: buildah with a chroot, and debootstrap, need root" >&2; exit 1; }
 command -v buildah >/dev/null || { echo "test_container: buildah is missing; install it: apt-get install --no-install-recommends buildah" >&2; exit 1; }

@@ -6,6 +6,7 @@
 # is installed into a virtual environment of its own in the cache folder; where that is not possible the script says so, and the tests skip. What
 # is skipped is listed with its reason and counted.
 set -euo pipefail
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 log=$(mktemp) && trap 'rm -f "$log"' EXIT
 if ! command -v java >/dev/null; then

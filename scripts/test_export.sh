@@ -2,6 +2,7 @@
 # What `agentfly export` writes, read by the programs that it is for, in processes of their own: their values are compared with the run's. Where they
 # cannot be installed the script says so, and the tests skip with the reason.
 set -euo pipefail
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 log=$(mktemp) && trap 'rm -f "$log"' EXIT
 python=$(scripts/export_packages.sh) || python=

@@ -2,6 +2,7 @@
 # The masks of package grammar against those of llguidance (PyPI), token by token of Qwen3's vocabulary, or of the tokenizer.json in the folder
 # AGENTFLY_GRAMMAR_TOKENIZER. AGENTFLY_LLGUIDANCE: a python that has llguidance (default: one is installed into the cache folder).
 set -euo pipefail
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 scripts/check_machine.sh
 version=1.9.1

@@ -6,6 +6,7 @@
 # KINDS="native avx2" runs the main job and its control also as on a processor without AVX-512, see docs/performance.md.
 # ONLY_MAIN=1 leaves the rest out, SEEDS names other seeds.
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 out=${OUT:-runs/long}
 row() { # row NAME LEAST MOST: of the evaluation after the run

@@ -3,6 +3,7 @@
 # output and over HTTP, and our client against its servers. Each version is installed into a virtual environment of its own in the cache
 # folder; where that is not possible the script says so and ends well. Everything stays on 127.0.0.1.
 set -euo pipefail
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 export no_proxy=127.0.0.1,localhost NO_PROXY=127.0.0.1,localhost
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly

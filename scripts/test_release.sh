@@ -4,6 +4,7 @@
 #
 # usage: test_release.sh [SUITE MIRROR]...      the default is bookworm and noble from their own archives
 set -euo pipefail
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 ((EUID == 0)) || { echo "test_release: debootstrap needs root" >&2; exit 1; }
 command -v debootstrap >/dev/null || { echo "test_release: debootstrap is missing; install it: apt-get install debootstrap" >&2; exit 1; }

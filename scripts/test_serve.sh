@@ -4,6 +4,7 @@
 # scripts/vllm_install.sh makes. Everything stays on 127.0.0.1. The cache is small, so that it is in use as a whole soon:
 # its memory is taken as it is first used.
 set -euo pipefail
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 export no_proxy=127.0.0.1,localhost NO_PROXY=127.0.0.1,localhost
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly venv=$cache/openai-client-3.51.0

@@ -2,6 +2,7 @@
 # The page of `agentfly view` in a real headless Chromium, on made runs and on one that trains, with axe where npm installs it; and whether the committed
 # page is what its sources build. What is missing is said, and its tests skip with the reason.
 set -euo pipefail
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 log=$(mktemp) && trap 'rm -f "$log"' EXIT
 found=

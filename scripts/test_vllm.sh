@@ -3,6 +3,7 @@
 # folder if they are not there, then runs the tests, which start and stop the servers. Arguments go to `go test`.
 # AGENTFLY_VLLM_URL may name a server that runs already on the models' folder a.
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 venv=$(scripts/vllm_install.sh)
 models=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/vllm/models-$(cat scripts/make_tiny_model.py scripts/vllm_requirements.txt | sha256sum | cut -c1-12)

