@@ -138,7 +138,7 @@ soak: setup ## rollouts for an hour (AGENTFLY_SOAK_MINUTES) under faults; memory
 bench-async: setup ## mode async against sync with slow tools, three seeds; writes docs/async.md (25 minutes)
 	@scripts/bench_async.sh
 
-install: build ## a folder that can be moved: dist/agentfly
+install: build ## a folder that can be moved: dist/agentfly (DEST=FOLDER)
 	@scripts/install.sh
 
 release: build ## an archive that runs on a Debian or Ubuntu without building: dist/agentfly-VERSION-linux-MACHINE.tar.gz

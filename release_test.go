@@ -120,6 +120,56 @@ func TestScriptsIgnoreCDPATH(t *testing.T) {
 	require.Greater(t, found, 40)
 }
 
+// scripts/install.sh replaces what it wrote before and nothing else, and refuses a folder that it did not write.
+func TestInstallKeepsWhatItDidNotWrite(t *testing.T) {
+	top := t.TempDir()
+	write := func(name, text string) {
+		path := filepath.Join(top, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o755)) //nolint:gosec // programs
+	}
+	script, err := os.ReadFile("scripts/install.sh")
+	require.NoError(t, err)
+	write("checkout/scripts/install.sh", string(script))
+	write("checkout/scripts/build_native.sh", "#!/bin/sh\necho "+top+"/native\n")
+	write("native/env.sh", "AGENTFLY_LIBTORCH="+top+"/site/torch\n")
+	for _, name := range []string{"checkout/bin/agentfly", "checkout/LICENSE", "checkout/README.md", "checkout/examples/new.yaml", "native/lib/libagentfly.so", "native/lib/libcgotorch.so", "site/torch/lib/libc10.so"} {
+		write(name, "new\n")
+	}
+	install := func(to string) (said string, err error) {
+		c := exec.Command(filepath.Join(top, "checkout/scripts/install.sh"))
+		c.Env = append(os.Environ(), "DEST="+filepath.Join(top, to))
+		out, err := c.CombinedOutput()
+		return string(out), err
+	}
+
+	write("home/bin/agentfly", "a program of that name\n")
+	write("home/thesis.txt", "of years\n")
+	said, err := install("home")
+	require.Error(t, err)
+	require.Equal(t, "install: "+top+"/home is not empty and holds no earlier install (bin/agentfly and lib/libagentfly.so); set DEST to another folder\n", said)
+	require.FileExists(t, filepath.Join(top, "home/thesis.txt"))
+	require.NoDirExists(t, filepath.Join(top, "home/lib"))
+
+	require.NoError(t, os.Mkdir(filepath.Join(top, "a folder"), 0o755))
+	said, err = install("a folder")
+	require.NoError(t, err, said)
+	write("a folder/notes.txt", "mine\n")
+	write("a folder/bin/agentfly", "old\n")
+	write("a folder/examples/old.yaml", "old\n")
+	write("a folder/libtorch/torch/lib/libold.so", "old\n")
+	said, err = install("a folder")
+	require.NoError(t, err, said)
+	for _, name := range []string{"bin/agentfly", "lib/libagentfly.so", "lib/libcgotorch.so", "libtorch/torch/lib/libc10.so", "LICENSE", "README.md", "examples/new.yaml"} {
+		text, err := os.ReadFile(filepath.Join(top, "a folder", name))
+		require.NoError(t, err)
+		require.Equal(t, "new\n", string(text), name)
+	}
+	require.NoFileExists(t, filepath.Join(top, "a folder/examples/old.yaml"))
+	require.NoFileExists(t, filepath.Join(top, "a folder/libtorch/torch/lib/libold.so"))
+	require.FileExists(t, filepath.Join(top, "a folder/notes.txt"))
+}
+
 // The program and the Python module have one version, and the container file installs packages that README.md lists.
 func TestPackagesAgree(t *testing.T) {
 	project, err := os.ReadFile("python/pyproject.toml")
