@@ -118,6 +118,7 @@ def download(name, version, digest, locate=locate, ending="whl"):
     url = locate(name, version)
     for attempt in range(5):
         have = part.stat().st_size if part.exists() else 0
+        total = 0  # not known
         request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
         try:
             with urllib.request.urlopen(request, timeout=60) as reply:
@@ -127,7 +128,7 @@ def download(name, version, digest, locate=locate, ending="whl"):
                 with open(part, "ab" if resumed else "wb") as out:
                     copy(reply, out, name, have if resumed else 0, total)
         except urllib.error.HTTPError as e:
-            if e.code != 416:  # 416: the part is already whole
+            if e.code != 416:  # 416: the part is as long as the file, or longer
                 fail(f"{name} {version}: the package index answers {e.code} {e.reason}")
         except OSError as e:
             print(f"fetch: {name} {version}: {e}; trying again", file=sys.stderr, flush=True)
@@ -140,6 +141,9 @@ def download(name, version, digest, locate=locate, ending="whl"):
         if total and part.stat().st_size < total:
             continue  # cut short: resume
         part.unlink()
+        if have:
+            print(f"fetch: {name} {version}: what was resumed is not the file, by its SHA-256; fetching it anew", file=sys.stderr, flush=True)
+            continue
         fail(f"{name} {version}: SHA-256 is {got}, expected {digest}; the file was removed, run the command again")
     fail(f"{name} {version}: five attempts failed; run the command again, it resumes")
 
