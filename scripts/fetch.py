@@ -195,7 +195,7 @@ def existing_torch():
         if spec is None or not spec.submodule_search_locations:
             return None
         root, origin = list(spec.submodule_search_locations)[0], "python3's torch"
-    root = pathlib.Path(root)
+    root = pathlib.Path(os.path.abspath(root))  # for flags of the linker, which works in another folder
     if not (root / "include" / "ATen" / "ATen.h").exists() or not (root / "lib" / "libtorch_cpu.so").exists():
         if origin == "LIBTORCH":
             fail(f"LIBTORCH={root} has no include/ATen/ATen.h or lib/libtorch_cpu.so; point it at a libtorch or unset it")

@@ -252,3 +252,27 @@ func TestWhatIsFetchedIsForAllUsers(t *testing.T) {
 		require.Greater(t, files, 1)
 	}
 }
+
+// A relative LIBTORCH counts from where the call was made. The path goes into flags of the linker, which works elsewhere.
+func TestLibtorchIsAnAbsolutePath(t *testing.T) {
+	python(t, "") // skips without it
+	top := t.TempDir()
+	for name, text := range map[string]string{
+		"include/ATen/ATen.h":                "",
+		"lib/libtorch_cpu.so":                "",
+		"include/torch/headeronly/version.h": "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 11\n",
+	} {
+		path := filepath.Join(top, "torch", name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	script, err := filepath.Abs("../fetch.py")
+	require.NoError(t, err)
+	for _, what := range []string{"libtorch", "where-libtorch"} {
+		c := exec.Command("python3", "-B", script, what)
+		c.Dir, c.Env = filepath.Join(top, "torch"), append(os.Environ(), "LIBTORCH=../torch")
+		out, err := c.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Equal(t, filepath.Join(top, "torch")+"\n", string(out))
+	}
+}
