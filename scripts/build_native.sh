@@ -12,6 +12,13 @@ unset CDPATH # it would send cd elsewhere
 kind=${1:-plain}
 here=$(cd "$(dirname "$0")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/native
+whole() { # whole WHOSE PATH ADVICE: refuses a path that the compiler's commands and CGO_LDFLAGS would take for two
+  case $2 in *[[:space:]]*) ;; *) return 0 ;; esac
+  echo "build: $1 path has a blank, which the compiler's flags cannot hold: $2; $3" >&2
+  exit 1
+}
+whole "the checkout's" "$here" 'move it'
+whole "the cache's" "$cache" 'set XDG_CACHE_HOME to another folder'
 # AGENTFLY_GOTORCH=DIR holds gotorch's cgotorch folder on a machine without Go: see gpu_check.sh
 needs='g++:g++ python3:python3'
 test -n "${AGENTFLY_GOTORCH:-}" || needs="go:golang $needs"
@@ -19,6 +26,7 @@ for need in $needs; do
   command -v "${need%%:*}" >/dev/null || { echo "build: ${need%%:*} is missing; install it: apt-get install ${need##*:}" >&2; exit 1; }
 done
 torch=$(python3 "$here/scripts/fetch.py" libtorch)
+whole "libtorch's" "$torch" 'set LIBTORCH to another folder'
 test -d "$torch/include" || { echo "build: no libtorch" >&2; exit 1; }
 cd "$here"
 gotorch=${AGENTFLY_GOTORCH:-}
@@ -26,6 +34,7 @@ if test -z "$gotorch"; then
   go mod download github.com/wangkuiyi/gotorch
   gotorch=$(go list -m -f '{{.Dir}}' github.com/wangkuiyi/gotorch)
 fi
+whole "gotorch's" "$gotorch" 'set GOMODCACHE to another folder'
 
 includes="-isystem $torch/include -isystem $torch/include/torch/csrc/api/include"
 case $kind in
@@ -84,6 +93,7 @@ if test -f "$torch/lib/libtorch_cuda.so" && test "${AGENTFLY_BUILD_KERNELS:-1}" 
     exit 1
   fi
   image=$(cd "$(dirname "$image")" && pwd)/$(basename "$image")
+  whole "the kernels'" "$image" 'set AGENTFLY_KERNELS to another place'
 fi
 for f in cgo/src/*.cc cgo/src/cuda/*.cc; do
   headers=''

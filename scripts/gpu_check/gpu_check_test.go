@@ -585,3 +585,44 @@ func TestBuildRefusesCUDAWithoutNCCL(t *testing.T) {
 
 	require.Contains(t, build("AGENTFLY_BUILD_NCCL=0"), "a C++ file did not compile")
 }
+
+// A path with a blank comes apart in the compiler's commands and in CGO_LDFLAGS: the build says so before it fetches or compiles anything.
+func TestBuildRefusesBlanks(t *testing.T) {
+	for _, need := range []string{"python3", "g++"} {
+		if _, err := exec.LookPath(need); err != nil {
+			t.Skip(need + " is missing, which the build needs")
+		}
+	}
+	dir := t.TempDir()
+	write := func(name, text string) {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o755))
+	}
+	script, err := os.ReadFile("../build_native.sh")
+	require.NoError(t, err)
+	for _, checkout := range []string{"checkout", "a checkout"} {
+		write(checkout+"/scripts/build_native.sh", string(script))
+		write(checkout+"/scripts/fetch.py", "import os\nprint(os.environ['LIBTORCH'])\n")
+		write(checkout+"/cgo/src/x.cc", "#error compiled\n")
+	}
+	for _, torch := range []string{"torch", "a torch"} {
+		write(torch+"/include/x.h", "")
+		write(torch+"/lib/libc10.so", "")
+	}
+	for _, gotorch := range []string{"gotorch", "a gotorch"} {
+		write(gotorch+"/cgotorch/x.cc", "#error compiled\n")
+	}
+	for _, c := range []struct{ checkout, cache, torch, gotorch, says string }{
+		{"a checkout", "cache", "torch", "gotorch", "the checkout's path has a blank, which the compiler's flags cannot hold: " + dir + "/a checkout; move it"},
+		{"checkout", "a cache", "torch", "gotorch", "the cache's path has a blank, which the compiler's flags cannot hold: " + dir + "/a cache/agentfly/native; set XDG_CACHE_HOME to another folder"},
+		{"checkout", "cache", "a torch", "gotorch", "libtorch's path has a blank, which the compiler's flags cannot hold: " + dir + "/a torch; set LIBTORCH to another folder"},
+		{"checkout", "cache", "torch", "a gotorch", "gotorch's path has a blank, which the compiler's flags cannot hold: " + dir + "/a gotorch; set GOMODCACHE to another folder"},
+	} {
+		cmd := exec.Command("sh", filepath.Join(dir, c.checkout, "scripts/build_native.sh"))
+		cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+filepath.Join(dir, c.cache), "LIBTORCH="+filepath.Join(dir, c.torch), "AGENTFLY_GOTORCH="+filepath.Join(dir, c.gotorch))
+		printed, err := cmd.CombinedOutput()
+		require.Error(t, err)
+		require.Equal(t, "build: "+c.says+"\n", string(printed))
+	}
+}
