@@ -225,14 +225,15 @@ func (a *chatAPI) choice(j *chatJob, c *choice) chatChoice {
 	return out
 }
 
-// stream answers with server-sent events: the role first, then content and calls, each call whole.
+// stream answers with server-sent events: the role of every choice in the order of their indices, as OpenAI's client counts on, then content and
+// calls, each call whole.
 func (a *chatAPI) stream(w http.ResponseWriter, r *http.Request, p *places, j *chatJob) error {
 	e := newEvents(w)
 	send := func(c *choice, out chatChoice) error {
 		out.Index = c.index
 		chunk := j.base
 		chunk.Choices = []chatChoice{out}
-		if c.announced {
+		if out.Delta.Role == "" { // the prompt was told with the role
 			chunk.Prompt, chunk.PromptLP = nil, nil
 		}
 		if j.in.Options.continuous() {
@@ -240,12 +241,15 @@ func (a *chatAPI) stream(w http.ResponseWriter, r *http.Request, p *places, j *c
 		}
 		return e.send(chunk)
 	}
+	announced := false
 	err := a.engine.run(r.Context(), p, j.choices, j.detail, func(c *choice) error {
-		if !c.announced {
-			if err := send(c, chatChoice{Delta: &chatMessage{Role: "assistant", Content: &content{}}}); err != nil {
-				return err
+		if !announced {
+			announced = true
+			for _, each := range j.choices {
+				if err := send(each, chatChoice{Delta: &chatMessage{Role: "assistant", Content: &content{}}}); err != nil {
+					return err
+				}
 			}
-			c.announced = true
 		}
 		for _, out := range a.deltas(j, c) {
 			if err := send(c, out); err != nil {

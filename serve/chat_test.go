@@ -2,12 +2,15 @@ package serve
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/dialects"
+	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/engines/scripted"
 )
 
@@ -60,6 +63,37 @@ func TestChatStream(t *testing.T) {
 		chunk(`{"content":""}`, `"stop"`),
 		head + `],"usage":{"prompt_tokens":21,"total_tokens":27,"completion_tokens":6,"prompt_tokens_details":{"cached_tokens":0}}}`,
 	}, h.events("/v1/chat/completions", `{`+user+`,"stream":true,"stream_options":{"include_usage":true}}`))
+}
+
+// TestChatStreamAnnouncesChoicesInOrder: the first chunk of a stream is of choice 0, and each further choice shows itself after those of lower
+// indices, whichever of them samples first: OpenAI's stream helper looks choices up in a list that it appends to.
+func TestChatStreamAnnouncesChoicesInOrder(t *testing.T) {
+	h := start(t, scripted.Options{Respond: func(r engines.Request) (engines.Completion, error) {
+		time.Sleep(time.Duration(2-r.Seed) * 50 * time.Millisecond) // choice 2 is the first
+		return says("x")(r)
+	}}, nil)
+	var order []int
+	prompts := 0
+	for _, e := range h.events("/v1/chat/completions", `{`+user+`,"stream":true,"n":3,"seed":0,"return_token_ids":true}`) {
+		var chunk struct {
+			Prompt  []int32 `json:"prompt_token_ids"`
+			Choices []struct {
+				Index int
+				Delta struct{ Role string }
+			}
+		}
+		require.NoError(t, json.Unmarshal([]byte(e), &chunk))
+		c := chunk.Choices[0]
+		require.Equal(t, !slices.Contains(order, c.Index), c.Delta.Role == "assistant", "the role comes first, and once")
+		if c.Delta.Role != "" {
+			order = append(order, c.Index)
+		}
+		if chunk.Prompt != nil {
+			prompts++
+		}
+	}
+	require.Equal(t, []int{0, 1, 2}, order)
+	require.Equal(t, 3, prompts, "the prompt comes with each role")
 }
 
 // said is what a client puts together from either kind of reply.
