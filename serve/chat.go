@@ -294,7 +294,9 @@ func (a *chatAPI) deltas(j *chatJob, c *choice) []chatChoice {
 		}
 	}
 	tell := len(tokens) > 0 && (j.in.Logprobs || j.in.TokenIDs)
-	if len(out) == 0 && (tell || c.finish != "") {
+	// The finish reason has no chunk with a call: OpenAI's client takes a call for whole when a further chunk comes.
+	closing := c.finish != "" && (len(out) == 0 || out[len(out)-1].Delta.Calls != nil)
+	if closing || tell && len(out) == 0 {
 		out = append(out, chatChoice{Delta: &chatMessage{Content: &content{}}})
 	}
 	if tell {

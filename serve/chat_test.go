@@ -148,6 +148,7 @@ func (h *harness) saidStream(body string) said {
 			out.Calls = append(out.Calls, [2]string{call.Function.Name, call.Function.Arguments})
 		}
 		if c.Finish != nil {
+			require.Empty(h.t, c.Delta.Calls, "OpenAI's stream helper ends a call when a chunk follows it")
 			out.Finish = *c.Finish
 		}
 	}
