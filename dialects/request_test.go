@@ -158,6 +158,10 @@ func TestParameters(t *testing.T) {
 			Responses(), `{"input":"x","max_output_tokens":9,"parallel_tool_calls":false,"store":true,"previous_response_id":null,"tools":[{"type":"function","name":"f","parameters":null,"strict":true}],"tool_choice":{"type":"function","name":"f"},"text":{"format":{"type":"json_schema","name":"n","schema":{"type":"object"}}}}`,
 			Request{N: 1, Repetition: 1, MaxTokens: num(9), StreamUsage: true, Tools: []json.RawMessage{tool}, Choice: Choice{ChoiceNamed, "f"}, Format: &Schema{"n", json.RawMessage(`{"type":"object"}`), false}},
 		},
+		"responses: logprobs": {
+			Responses(), `{"input":"x","top_logprobs":2,"include":["reasoning.encrypted_content","message.output_text.logprobs"]}`,
+			Request{N: 1, Repetition: 1, Parallel: true, StreamUsage: true, Choice: Choice{Mode: ChoiceAuto}, Logprobs: true, TopLogprobs: 2},
+		},
 		"messages": {
 			Messages(), `{"messages":[{"role":"user","content":"x"}],"max_tokens":9,"stop_sequences":["a"],"top_k":5,"tools":[{"name":"f"},{"type":"web_search_20250305","name":"web_search"}],"tool_choice":{"type":"any","disable_parallel_tool_use":true},"thread":null,"stream":true}`,
 			Request{N: 1, Repetition: 1, MaxTokens: num(9), TopK: num(5), Stop: []string{"a"}, StreamUsage: true, Stream: true, Tools: []json.RawMessage{tool}, Choice: Choice{Mode: ChoiceRequired}},

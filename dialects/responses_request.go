@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/wording"
@@ -25,6 +26,7 @@ type responsesBody struct {
 	Temperature  *float64        `json:"temperature"`
 	TopP         *float64        `json:"top_p"`
 	TopLogprobs  *Whole          `json:"top_logprobs"`
+	Include      list            `json:"include"`
 	Stream       bool            `json:"stream"`
 	Previous     json.RawMessage `json:"previous_response_id"`
 	Conversation json.RawMessage `json:"conversation"`
@@ -55,6 +57,8 @@ func (responses) Parse(_ http.Header, body []byte) (*Request, error) {
 		Model: in.Model, N: 1, Parallel: true, Temperature: in.Temperature, TopP: in.TopP, Repetition: 1, Stream: in.Stream, StreamUsage: true,
 	}
 	set(&q.Parallel, in.Parallel)
+	set(&q.TopLogprobs, in.TopLogprobs)
+	q.Logprobs = slices.ContainsFunc(in.Include, func(name json.RawMessage) bool { return string(name) == `"message.output_text.logprobs"` })
 	var err error
 	if q.MaxTokens, err = limit("max_output_tokens", in.MaxTokens); err != nil {
 		return nil, err

@@ -82,6 +82,12 @@ func (a *agentAPI) read(q *dialects.Request) (*conversation, error) {
 	if err := a.models.check(&q.Model); err != nil {
 		return nil, err
 	}
+	switch { // Messages has no such parameters
+	case q.TopLogprobs != 0:
+		return nil, badf("top_logprobs", "top_logprobs is %d, but this server tells no logprobs in Responses; leave it out, or use /v1/chat/completions", q.TopLogprobs)
+	case q.Logprobs:
+		return nil, badf("include", "include: message.output_text.logprobs is not supported by this server; leave it out, or use /v1/chat/completions")
+	}
 	return &conversation{
 		messages: q.Messages, tools: q.Tools, choice: q.Choice, oneCall: !q.Parallel, maxTokens: q.MaxTokens,
 	}, nil

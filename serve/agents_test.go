@@ -192,6 +192,27 @@ func TestAgentErrors(t *testing.T) {
 	}
 }
 
+// TestResponsesNamesWhatItRefuses: the error names the parameter that the client sent.
+func TestResponsesNamesWhatItRefuses(t *testing.T) {
+	h := start(t, scripted.Options{Respond: says("hi")}, nil)
+	for _, c := range []struct{ body, param, text string }{
+		{`{"input":"a","top_logprobs":3}`, "top_logprobs", "top_logprobs is 3"},
+		{`{"input":"a","top_logprobs":-3}`, "top_logprobs", "top_logprobs is -3"},
+		{`{"input":"a","include":["reasoning.encrypted_content","message.output_text.logprobs"]}`, "include", "message.output_text.logprobs"},
+	} {
+		status, out := h.do("POST", "/v1/responses", c.body)
+		require.Equal(t, 400, status, out)
+		var v struct {
+			Error struct{ Param, Message string }
+		}
+		require.NoError(t, json.Unmarshal([]byte(out), &v))
+		require.Equal(t, c.param, v.Error.Param, out)
+		require.Contains(t, v.Error.Message, c.text)
+	}
+	require.Empty(t, h.engine.Requests())
+	h.post("/v1/responses", `{"input":"a","top_logprobs":0,"include":["reasoning.encrypted_content"]}`)
+}
+
 // TestAgentKeepAlive: a stream says that it lives while the server is paused, and goes on when it resumes.
 func TestAgentKeepAlive(t *testing.T) {
 	for path, c := range map[string]struct{ body, ping string }{
