@@ -120,12 +120,12 @@ func ParseFormat(raw json.RawMessage) (*Schema, error) {
 	case "text":
 		return nil, nil
 	case "json_object":
-		return &Schema{}, nil
+		return &Schema{Param: "response_format"}, nil
 	case "json_schema":
 		if f.Schema == nil || !isObject(f.Schema.Schema) {
 			return nil, badf("response_format", `response_format has no schema; it must be {"type": "json_schema", "json_schema": {"name": …, "schema": {…}}}`)
 		}
-		s := &Schema{Name: f.Schema.Name, Schema: f.Schema.Schema}
+		s := &Schema{Param: "response_format", Name: f.Schema.Name, Schema: f.Schema.Schema}
 		set(&s.Strict, f.Schema.Strict)
 		return s, nil
 	}
@@ -178,6 +178,7 @@ func (chat) Parse(_ http.Header, body []byte) (*Request, error) {
 	case given(in.Documents):
 		return nil, unsupported("documents")
 	}
+	q.Param = "messages"
 	if q.Messages, err = ParseMessages(in.Messages); err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 type Request struct {
 	Model    string               // as the client names it; "": it names none
 	Messages []trajectory.Message // the conversation, in OpenAI's roles: developer is system. Of a completion, none
+	Param    string               // what the client calls Messages: messages or input; "" of a completion
 	Prompt   Prompt               // of a completion; zero for conversations
 	Tools    []json.RawMessage    // OpenAI's schemas, {"type": "function", "function": {…}}; nil: none, also where the client sent an empty list
 	Choice   Choice               // of tools
@@ -78,6 +79,7 @@ const (
 
 // Schema is the form that a reply must have.
 type Schema struct {
+	Param  string // what the client calls it: response_format, text.format, output_config.format or output_format
 	Name   string
 	Schema json.RawMessage // a JSON schema; nil: any JSON object
 	Strict bool

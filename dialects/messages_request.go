@@ -63,7 +63,7 @@ func parseMessages(body []byte) (*Request, error) {
 		return nil, unsupported("mcp_servers")
 	}
 	q := &Request{
-		Model: in.Model, N: 1, Parallel: true, Temperature: in.Temperature, TopP: in.TopP, TopK: (*int)(in.TopK), Repetition: 1, Stream: in.Stream, StreamUsage: true,
+		Model: in.Model, Param: "messages", N: 1, Parallel: true, Temperature: in.Temperature, TopP: in.TopP, TopK: (*int)(in.TopK), Repetition: 1, Stream: in.Stream, StreamUsage: true,
 	}
 	var err error
 	if q.MaxTokens, err = limit("max_tokens", in.MaxTokens); err != nil {
@@ -72,11 +72,11 @@ func parseMessages(body []byte) (*Request, error) {
 	if q.Stop, err = stops("stop_sequences", in.Stop); err != nil {
 		return nil, err
 	}
-	format := in.Format
+	at, format := "output_format", in.Format
 	if in.Output != nil && given(in.Output.Format) {
-		format = in.Output.Format
+		at, format = "output_config.format", in.Output.Format
 	}
-	if q.Format, err = messagesFormat(format); err != nil {
+	if q.Format, err = messagesFormat(at, format); err != nil {
 		return nil, err
 	}
 	if q.Tools, err = messagesTools(in.Tools); err != nil {
@@ -91,7 +91,7 @@ func parseMessages(body []byte) (*Request, error) {
 	return q, q.finish(body, "messages", "system", "tools")
 }
 
-func messagesFormat(raw json.RawMessage) (*Schema, error) {
+func messagesFormat(at string, raw json.RawMessage) (*Schema, error) {
 	if !given(raw) {
 		return nil, nil
 	}
@@ -99,13 +99,13 @@ func messagesFormat(raw json.RawMessage) (*Schema, error) {
 		Type   string          `json:"type"`
 		Schema json.RawMessage `json:"schema"`
 	}
-	if err := decodeAt("output_config.format", raw, &f); err != nil {
+	if err := decodeAt(at, raw, &f); err != nil {
 		return nil, err
 	}
 	if f.Type != "json_schema" || !isObject(f.Schema) {
-		return nil, badf("output_config.format", `output_config.format must be {"type": "json_schema", "schema": {…}}`)
+		return nil, badf(at, `%s must be {"type": "json_schema", "schema": {…}}`, at)
 	}
-	return &Schema{Schema: f.Schema, Strict: true}, nil
+	return &Schema{Param: at, Schema: f.Schema, Strict: true}, nil
 }
 
 // messagesTools takes the client's own tools. Those with a version in their type, such as web_search_20250305, run at the vendor's, or have a

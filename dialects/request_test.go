@@ -142,13 +142,13 @@ func TestParameters(t *testing.T) {
 			Chat(), `{"messages":[{"role":"user","content":"x"}],"model":"m","tools":[],"parallel_tool_calls":false,"max_tokens":5,"max_completion_tokens":7,"temperature":0,"top_p":0.5,"top_k":3,"min_p":0.1,"n":2,"seed":-3,"stop":" ",
 				"presence_penalty":1,"frequency_penalty":2,"repetition_penalty":1.5,"min_tokens":4,"logprobs":true,"top_logprobs":2,"stream_options":{"include_usage":true},"response_format":{"type":"json_object"},"unknown":{"a":1},"reasoning_effort":"high","logit_bias":{}}`,
 			Request{
-				Model: "m", MaxTokens: num(7), Temperature: flo(0), TopP: flo(0.5), TopK: num(3), MinP: flo(0.1), N: 2, Seed: &seed, Stop: []string{" "},
-				Presence: 1, Frequency: 2, Repetition: 1.5, MinTokens: 4, Logprobs: true, TopLogprobs: 2, StreamUsage: true, Format: &Schema{}, Choice: Choice{Mode: ChoiceAuto},
+				Model: "m", Param: "messages", MaxTokens: num(7), Temperature: flo(0), TopP: flo(0.5), TopK: num(3), MinP: flo(0.1), N: 2, Seed: &seed, Stop: []string{" "},
+				Presence: 1, Frequency: 2, Repetition: 1.5, MinTokens: 4, Logprobs: true, TopLogprobs: 2, StreamUsage: true, Format: &Schema{Param: "response_format"}, Choice: Choice{Mode: ChoiceAuto},
 			},
 		},
 		"chat: a named tool, a schema": {
 			Chat(), `{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"f"}},"stop":["a","",null],"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object"},"strict":true}}}`,
-			Request{N: 1, Repetition: 1, Parallel: true, Tools: []json.RawMessage{tool}, Choice: Choice{ChoiceNamed, "f"}, Stop: []string{"a"}, Format: &Schema{"n", json.RawMessage(`{"type":"object"}`), true}},
+			Request{Param: "messages", N: 1, Repetition: 1, Parallel: true, Tools: []json.RawMessage{tool}, Choice: Choice{ChoiceNamed, "f"}, Stop: []string{"a"}, Format: &Schema{"response_format", "n", json.RawMessage(`{"type":"object"}`), true}},
 		},
 		"completions": {
 			Completions(), `{"prompt":[[1,2]],"logprobs":0,"stream":true}`,
@@ -156,15 +156,15 @@ func TestParameters(t *testing.T) {
 		},
 		"responses": {
 			Responses(), `{"input":"x","max_output_tokens":9,"parallel_tool_calls":false,"store":true,"previous_response_id":null,"tools":[{"type":"function","name":"f","parameters":null,"strict":true}],"tool_choice":{"type":"function","name":"f"},"text":{"format":{"type":"json_schema","name":"n","schema":{"type":"object"}}}}`,
-			Request{N: 1, Repetition: 1, MaxTokens: num(9), StreamUsage: true, Tools: []json.RawMessage{tool}, Choice: Choice{ChoiceNamed, "f"}, Format: &Schema{"n", json.RawMessage(`{"type":"object"}`), false}},
+			Request{Param: "input", N: 1, Repetition: 1, MaxTokens: num(9), StreamUsage: true, Tools: []json.RawMessage{tool}, Choice: Choice{ChoiceNamed, "f"}, Format: &Schema{"text.format", "n", json.RawMessage(`{"type":"object"}`), false}},
 		},
 		"responses: logprobs": {
 			Responses(), `{"input":"x","top_logprobs":2,"include":["reasoning.encrypted_content","message.output_text.logprobs"]}`,
-			Request{N: 1, Repetition: 1, Parallel: true, StreamUsage: true, Choice: Choice{Mode: ChoiceAuto}, Logprobs: true, TopLogprobs: 2},
+			Request{Param: "input", N: 1, Repetition: 1, Parallel: true, StreamUsage: true, Choice: Choice{Mode: ChoiceAuto}, Logprobs: true, TopLogprobs: 2},
 		},
 		"messages": {
 			Messages(), `{"messages":[{"role":"user","content":"x"}],"max_tokens":9,"stop_sequences":["a"],"top_k":5,"tools":[{"name":"f"},{"type":"web_search_20250305","name":"web_search"}],"tool_choice":{"type":"any","disable_parallel_tool_use":true},"thread":null,"stream":true}`,
-			Request{N: 1, Repetition: 1, MaxTokens: num(9), TopK: num(5), Stop: []string{"a"}, StreamUsage: true, Stream: true, Tools: []json.RawMessage{tool}, Choice: Choice{Mode: ChoiceRequired}},
+			Request{Param: "messages", N: 1, Repetition: 1, MaxTokens: num(9), TopK: num(5), Stop: []string{"a"}, StreamUsage: true, Stream: true, Tools: []json.RawMessage{tool}, Choice: Choice{Mode: ChoiceRequired}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

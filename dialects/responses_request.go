@@ -54,10 +54,10 @@ func (responses) Parse(_ http.Header, body []byte) (*Request, error) {
 		return nil, badf("background", "background is not supported by this server; leave it out and wait for the reply")
 	}
 	q := &Request{
-		Model: in.Model, N: 1, Parallel: true, Temperature: in.Temperature, TopP: in.TopP, Repetition: 1, Stream: in.Stream, StreamUsage: true,
+		Model: in.Model, Param: "input", N: 1, Parallel: true, Temperature: in.Temperature, TopP: in.TopP, Repetition: 1, Stream: in.Stream, StreamUsage: true,
 	}
 	set(&q.Parallel, in.Parallel)
-	set(&q.TopLogprobs, in.TopLogprobs)
+	set(&q.TopLogprobs, (*int)(in.TopLogprobs))
 	q.Logprobs = slices.ContainsFunc(in.Include, func(name json.RawMessage) bool { return string(name) == `"message.output_text.logprobs"` })
 	var err error
 	if q.MaxTokens, err = limit("max_output_tokens", in.MaxTokens); err != nil {
@@ -104,13 +104,13 @@ func responsesFormat(raw json.RawMessage) (*Schema, error) {
 	case f.Type == "text":
 		return nil, nil
 	case f.Type == "json_object":
-		return &Schema{}, nil
+		return &Schema{Param: "text.format"}, nil
 	case f.Type != "json_schema":
 		return nil, badf("text.format", "text.format %q is not supported; allowed are text, json_object and json_schema", wording.Clip(f.Type, 64))
 	case !isObject(f.Schema):
 		return nil, badf("text.format.schema", `text.format has no schema; it must be {"type": "json_schema", "name": …, "schema": {…}}`)
 	}
-	s := &Schema{Name: f.Name, Schema: f.Schema}
+	s := &Schema{Param: "text.format", Name: f.Name, Schema: f.Schema}
 	set(&s.Strict, f.Strict)
 	return s, nil
 }

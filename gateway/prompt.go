@@ -41,7 +41,7 @@ func (m prompter) render(q asked, before *said, rest []trajectory.Message) (p pr
 		return p, err
 	}
 	bad := func(err error) error {
-		return &dialects.Error{Status: http.StatusBadRequest, Message: err.Error(), Param: "messages"}
+		return &dialects.Error{Status: http.StatusBadRequest, Message: err.Error(), Param: q.Param}
 	}
 	if q.Messages == nil {
 		return m.completion(q, p)
@@ -87,12 +87,8 @@ func textAlone(q asked) error {
 			if part.Type == "text" {
 				continue
 			}
-			param := "messages"
-			if q.dialect == "responses" {
-				param = "input"
-			}
 			return &dialects.Error{
-				Status: http.StatusBadRequest, Param: param,
+				Status: http.StatusBadRequest, Param: q.Param,
 				Message: fmt.Sprintf("message %d of the conversation (%s) has an %s, and this gateway takes text alone; leave it out, or say in words what it shows", i+1, m.Role, part.Type),
 			}
 		}

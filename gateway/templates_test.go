@@ -128,4 +128,8 @@ func TestATemplateThatRefusesWhatWasSampled(t *testing.T) {
 	status, text := b.post("/v1/chat/completions", string(body))
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Contains(t, text, "nothing is wrong")
+	require.Contains(t, text, `"param":"messages"`)
+	status, text = b.post("/v1/responses", `{"input":"wrong"}`)
+	require.Equal(t, http.StatusBadRequest, status)
+	require.Contains(t, text, `"param":"input"`)
 }

@@ -89,7 +89,7 @@ func (a *agentAPI) read(q *dialects.Request) (*conversation, error) {
 		return nil, badf("include", "include: message.output_text.logprobs is not supported by this server; leave it out, or use /v1/chat/completions")
 	}
 	return &conversation{
-		messages: q.Messages, tools: q.Tools, choice: q.Choice, oneCall: !q.Parallel, maxTokens: q.MaxTokens,
+		messages: q.Messages, param: q.Param, tools: q.Tools, choice: q.Choice, oneCall: !q.Parallel, maxTokens: q.MaxTokens,
 	}, nil
 }
 

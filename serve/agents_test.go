@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/engines/scripted"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // thoughtful is a reply with a thought, content and a call.
@@ -192,15 +194,39 @@ func TestAgentErrors(t *testing.T) {
 	}
 }
 
-// TestResponsesNamesWhatItRefuses: the error names the parameter that the client sent.
-func TestResponsesNamesWhatItRefuses(t *testing.T) {
+// TestAgentErrorsNameParameters: an error names the parameter that the client sent, by the name that it has in its API. Those of Messages have no param.
+func TestAgentErrorsNameParameters(t *testing.T) {
+	const (
+		no       = `{"type":"object","not":{}}`
+		image    = `[{"type":"input_image","image_url":"http://x"}]`
+		messages = `"max_tokens":5,"messages":[{"role":"user","content":"a"}]`
+	)
 	h := start(t, scripted.Options{Respond: says("hi")}, nil)
-	for _, c := range []struct{ body, param, text string }{
-		{`{"input":"a","top_logprobs":3}`, "top_logprobs", "top_logprobs is 3"},
-		{`{"input":"a","top_logprobs":-3}`, "top_logprobs", "top_logprobs is -3"},
-		{`{"input":"a","include":["reasoning.encrypted_content","message.output_text.logprobs"]}`, "include", "message.output_text.logprobs"},
+	none := start(t, scripted.Options{Respond: says("hi")}, func(o *Options) { o.Renderer = nil })
+	refusing := start(t, scripted.Options{Respond: says("hi")}, func(o *Options) { o.Renderer = refuser{} })
+	for _, c := range []struct {
+		of                      *harness
+		path, body, param, text string
+	}{
+		{h, "/v1/responses", `{"input":"a","top_logprobs":3}`, "top_logprobs", "top_logprobs is 3"},
+		{h, "/v1/responses", `{"input":"a","top_logprobs":-3}`, "top_logprobs", "top_logprobs is -3"},
+		{h, "/v1/responses", `{"input":"a","include":["reasoning.encrypted_content","message.output_text.logprobs"]}`, "include", "message.output_text.logprobs"},
+		{h, "/v1/responses", `{"input":"a","text":{"format":{"type":"json_schema","name":"n","schema":` + no + `}}}`, "text.format", `text.format: schema: "not" is not supported`},
+		{h, "/v1/responses", `{"input":"a","text":{"format":{"type":"json_object"}}}`, "text.format", "text.format is not supported by this server: its engine"},
+		{h, "/v1/responses", `{"instructions":"be","input":[{"role":"user","content":` + image + `}]}`, "input", "message 2 of the conversation (user): this model reads text alone"},
+		{h, "/v1/responses", `{"input":"` + strings.Repeat("a", 500) + `"}`, "input", "maximum context length is 400 tokens"},
+		{h, "/v1/responses", `{"input":[` + strings.Repeat(`{"role":"user","content":"a"},`, 400) + `{"role":"user","content":"a"}]}`, "input", "the conversation has 401 messages"},
+		{h, "/v1/responses", `{"input":"` + strings.Repeat("a", leastText+1) + `"}`, "input", "the conversation has 1048577 bytes"},
+		{none, "/v1/responses", `{"input":"a"}`, "input", "no chat template"},
+		{refusing, "/v1/responses", `{"input":"a"}`, "input", "roles must alternate"},
+		{refusing, "/v1/chat/completions", `{` + user + `}`, "messages", "roles must alternate"},
+		{h, "/v1/chat/completions", `{` + user + `,"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":` + no + `}}}`, "response_format", `response_format: schema: "not" is not supported`},
+		{h, "/inference/v1/generate", `{"token_ids":[999],"sampling_params":{"max_tokens":1}}`, "token_ids", "prompt token 0 is 999"},
+		{h, "/v1/messages", `{` + messages + `,"output_config":{"format":{"type":"json_schema","schema":` + no + `}}}`, "", `output_config.format: schema: "not" is not supported`},
+		{h, "/v1/messages", `{` + messages + `,"output_format":{"type":"json_schema","schema":` + no + `}}`, "", `output_format: schema: "not" is not supported`},
+		{h, "/v1/messages", `{` + messages + `,"output_format":{"type":"xml"}}`, "", `output_format must be {"type": "json_schema"`},
 	} {
-		status, out := h.do("POST", "/v1/responses", c.body)
+		status, out := c.of.do("POST", c.path, c.body)
 		require.Equal(t, 400, status, out)
 		var v struct {
 			Error struct{ Param, Message string }
@@ -208,9 +234,17 @@ func TestResponsesNamesWhatItRefuses(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(out), &v))
 		require.Equal(t, c.param, v.Error.Param, out)
 		require.Contains(t, v.Error.Message, c.text)
+		require.True(t, strings.HasPrefix(v.Error.Message, c.text) || c.path != "/v1/messages", out)
 	}
 	require.Empty(t, h.engine.Requests())
 	h.post("/v1/responses", `{"input":"a","top_logprobs":0,"include":["reasoning.encrypted_content"]}`)
+}
+
+// refuser is a chat template that refuses every conversation.
+type refuser struct{ lines }
+
+func (refuser) Prompt([]trajectory.Message, []json.RawMessage, bool) ([]int32, string, error) {
+	return nil, "", errors.New("roles must alternate")
 }
 
 // TestAgentKeepAlive: a stream says that it lives while the server is paused, and goes on when it resumes.

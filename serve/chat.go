@@ -173,7 +173,7 @@ func (a *chatAPI) job(ctx context.Context, in *chatRequest) (*chatJob, error) {
 
 // conversation reads the messages and the tools.
 func (in *chatRequest) conversation(c *codec) (*conversation, error) {
-	if err := c.checkParts(len(in.Messages) + len(in.Tools)); err != nil {
+	if err := c.checkParts("messages", len(in.Messages)+len(in.Tools)); err != nil {
 		return nil, err
 	}
 	messages, err := dialects.ParseMessages(in.Messages)
@@ -186,7 +186,7 @@ func (in *chatRequest) conversation(c *codec) (*conversation, error) {
 		limit = in.MaxTokens
 	}
 	return &conversation{
-		messages: messages, tools: in.Tools, choice: choice, oneCall: !or(in.Parallel, true),
+		messages: messages, param: "messages", tools: in.Tools, choice: choice, oneCall: !or(in.Parallel, true),
 		noPrompt: !or(in.AddPrompt, true), special: in.AddSpecial, maxTokens: (*int)(limit),
 	}, err
 }

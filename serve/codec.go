@@ -47,9 +47,9 @@ func (c *codec) checkText(param, what string, bytes int) error {
 }
 
 // checkParts refuses a conversation of more messages, calls and tools than the context has tokens.
-func (c *codec) checkParts(parts int) error {
+func (c *codec) checkParts(param string, parts int) error {
 	if parts > c.maxLen {
-		return badf("messages", "the conversation has %d messages, calls and tools; this model's maximum context length is %d tokens", parts, c.maxLen)
+		return badf(param, "the conversation has %d messages, calls and tools; this model's maximum context length is %d tokens", parts, c.maxLen)
 	}
 	return nil
 }
@@ -77,23 +77,23 @@ func (c *codec) encode(ctx context.Context, text string, addSpecial bool) (ids [
 	return ids, nil
 }
 
-// checkPrompt refuses what the engine cannot take. It returns how many tokens are sampled at most: those that are wanted, or that fit;
-// maxTokens < 0 stands for as many as fit. Agents ask for tens of thousands, whatever the model, and would take an error for a reason to
-// shorten their history.
-func (c *codec) checkPrompt(prompt []int32, maxTokens int) (int, error) {
+// checkPrompt refuses what the engine cannot take; param is what the request calls the prompt. It returns how many tokens are sampled at most:
+// those that are wanted, or that fit; maxTokens < 0 stands for as many as fit. Agents ask for tens of thousands, whatever the model, and would take
+// an error for a reason to shorten their history.
+func (c *codec) checkPrompt(param string, prompt []int32, maxTokens int) (int, error) {
 	if len(prompt) == 0 {
-		return 0, badf("prompt", "the prompt is empty")
+		return 0, badf(param, "the prompt is empty")
 	}
 	for i, id := range prompt {
 		if id < 0 || int(id) >= c.vocab {
-			return 0, badf("prompt", "prompt token %d is %d, allowed are 0 to %d", i, id, c.vocab-1)
+			return 0, badf(param, "prompt token %d is %d, allowed are 0 to %d", i, id, c.vocab-1)
 		}
 	}
 	room := c.maxLen - len(prompt)
 	switch {
 	case room < 1:
 		e := dialects.Overflow(c.maxLen, len(prompt))
-		e.Param = "prompt"
+		e.Param = param
 		return 0, e
 	case maxTokens < 0:
 		return room, nil

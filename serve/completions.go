@@ -216,7 +216,7 @@ func (a *completionsAPI) job(ctx context.Context, in *completionRequest) (*compl
 	}
 	most := make([]int, len(prompts))
 	for i, p := range prompts {
-		if most[i], err = a.codec.checkPrompt(p, least); err != nil {
+		if most[i], err = a.codec.checkPrompt("prompt", p, least); err != nil {
 			return nil, err
 		}
 	}

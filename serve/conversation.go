@@ -15,6 +15,7 @@ import (
 // conversation is what a model is to go on with, in whatever dialect it was asked.
 type conversation struct {
 	messages  []trajectory.Message
+	param     string            // what the request calls the messages
 	tools     []json.RawMessage // OpenAI's schemas
 	choice    dialects.Choice   // of tools; with none calls are not looked for
 	oneCall   bool              // only the first call of a reply counts
@@ -53,7 +54,7 @@ func (t *conversations) choices(ctx context.Context, c *conversation, id string,
 	if err != nil {
 		return nil, false, err
 	}
-	if want, err = t.codec.checkPrompt(prompt, want); err != nil {
+	if want, err = t.codec.checkPrompt(c.param, prompt, want); err != nil {
 		return nil, false, err
 	}
 	opened = agents.OpensThought(text)
@@ -118,17 +119,16 @@ func (c *conversation) format(p callParser) (agents.Format, error) {
 // render turns the conversation into ids, and their text.
 func (c *conversation) render(ctx context.Context, in *codec) (ids []int32, text string, err error) {
 	if in.renderer == nil {
-		return nil, "", badf("messages", "the model has no chat template; use /v1/completions")
+		return nil, "", badf(c.param, "the model has no chat template; use /v1/completions")
 	}
 	parts, bytes := len(c.messages)+len(c.tools), 0
 	for _, t := range c.tools {
 		bytes += len(t)
 	}
 	for i, m := range c.messages {
-		at := fmt.Sprintf("messages[%d]", i)
 		content, err := m.TextContent()
 		if err != nil {
-			return nil, "", badf(at+".content", "%s: this model reads text alone: %v", at, err)
+			return nil, "", badf(c.param, "message %d of the conversation (%s): this model reads text alone: %v", i+1, m.Role, err)
 		}
 		bytes += len(content) + len(m.Reasoning)
 		for _, call := range m.ToolCalls {
@@ -136,10 +136,10 @@ func (c *conversation) render(ctx context.Context, in *codec) (ids []int32, text
 		}
 		parts += len(m.ToolCalls)
 	}
-	if err := in.checkParts(parts); err != nil {
+	if err := in.checkParts(c.param, parts); err != nil {
 		return nil, "", err
 	}
-	if err := in.checkText("messages", "the conversation", bytes); err != nil {
+	if err := in.checkText(c.param, "the conversation", bytes); err != nil {
 		return nil, "", err
 	}
 	var failed error
@@ -147,7 +147,7 @@ func (c *conversation) render(ctx context.Context, in *codec) (ids []int32, text
 		return nil, "", err
 	}
 	if failed != nil {
-		return nil, "", badf("messages", "%v", failed)
+		return nil, "", badf(c.param, "%v", failed)
 	}
 	if c.special {
 		ids, err = in.encode(ctx, text, true)

@@ -76,7 +76,7 @@ func (a *generateAPI) answer(w http.ResponseWriter, r *http.Request, p *places, 
 	if err != nil {
 		return err
 	}
-	if want, err = a.codec.checkPrompt(in.TokenIDs, want); err != nil {
+	if want, err = a.codec.checkPrompt("token_ids", in.TokenIDs, want); err != nil {
 		return err
 	}
 	sampling, err := params.engine(want, a.codec.stopIDs)

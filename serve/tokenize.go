@@ -64,14 +64,14 @@ func (a *tokenizeAPI) tokenize(w http.ResponseWriter, r *http.Request, _ *places
 
 // conversation gives the ids of messages and tools.
 func (in *tokenizeRequest) conversation(ctx context.Context, c *codec) ([]int32, error) {
-	if err := c.checkParts(len(in.Messages) + len(in.Tools)); err != nil {
+	if err := c.checkParts("messages", len(in.Messages)+len(in.Tools)); err != nil {
 		return nil, err
 	}
 	messages, err := dialects.ParseMessages(in.Messages)
 	if err != nil {
 		return nil, err
 	}
-	talk := conversation{messages: messages, tools: in.Tools, noPrompt: !or(in.AddPrompt, true), special: or(in.AddSpecial, false)}
+	talk := conversation{messages: messages, param: "messages", tools: in.Tools, noPrompt: !or(in.AddPrompt, true), special: or(in.AddSpecial, false)}
 	ids, _, err := talk.render(ctx, c)
 	return ids, err
 }

@@ -111,7 +111,7 @@ func (p *Present) UnmarshalJSON(data []byte) error {
 
 // Wanted is what a request says of the form of its reply.
 type Wanted struct {
-	Schema     *dialects.Schema // response_format; nil: free text
+	Schema     *dialects.Schema // nil: free text
 	Structured Structured
 	Choice     dialects.Choice // of tools
 	OneCall    bool            // a reply has one call at most
@@ -136,12 +136,12 @@ func (w *Wanted) Text() (*Form, error) {
 	case given > 1:
 		return nil, badf("structured_outputs", "structured_outputs asks for %d forms; it must be one of json, json_object, regex and choice", given)
 	case given == 1 && w.Schema != nil:
-		return nil, badf("structured_outputs", "structured_outputs and response_format are both given; give one")
+		return nil, badf("structured_outputs", "structured_outputs and %s are both given; give one", w.Schema.Param)
 	case bool(s.Grammar), bool(s.Tag):
 		return nil, badf("structured_outputs", "structured_outputs of a grammar or a structural tag is not supported by this server; allowed are json, json_object, regex and choice")
 	case w.Schema != nil:
-		e, err := schemaForm(w.Schema.Schema)
-		return &Form{e, "response_format"}, err
+		e, err := schemaForm(w.Schema)
+		return &Form{e, w.Schema.Param}, err
 	case given == 0 && s.some:
 		return nil, badf("structured_outputs", "structured_outputs asks for no form that is known; allowed are json, json_object, regex and choice")
 	case given == 0:
@@ -176,13 +176,13 @@ func (s *Structured) expr() (grammar.Expr, error) {
 }
 
 // schemaForm is JSON of the schema; without one it is any JSON object.
-func schemaForm(schema json.RawMessage) (grammar.Expr, error) {
-	if len(bytes.TrimSpace(schema)) == 0 {
+func schemaForm(s *dialects.Schema) (grammar.Expr, error) {
+	if len(bytes.TrimSpace(s.Schema)) == 0 {
 		return grammar.JSON(), nil
 	}
-	e, err := grammar.JSONSchema(schema)
+	e, err := grammar.JSONSchema(s.Schema)
 	if err != nil {
-		return e, badf("response_format", "response_format: %v", err)
+		return e, badf(s.Param, "%s: %v", s.Param, err)
 	}
 	return e, nil
 }

@@ -64,7 +64,7 @@ func TestFormsOfReplies(t *testing.T) {
 	require.NoError(t, err)
 	f := New(letters{}, 256, nil)
 	const call, number = "<tool_call>\n{\"name\": \"roll\", \"arguments\": {\"sides\": 6}}\n</tool_call>", "7"
-	integer := &dialects.Schema{Schema: json.RawMessage(`{"type":"integer","minimum":7,"maximum":7}`)}
+	integer := &dialects.Schema{Param: "text.format", Schema: json.RawMessage(`{"type":"integer","minimum":7,"maximum":7}`)}
 	required := dialects.Choice{Mode: dialects.ChoiceRequired}
 	for name, c := range map[string]struct {
 		want    Wanted
@@ -78,7 +78,7 @@ func TestFormsOfReplies(t *testing.T) {
 		"a text":           {Wanted{Schema: integer}, nil, false, map[string]bool{call: false, number: true}, ""},
 		"either":           {Wanted{Schema: integer}, hermes, false, map[string]bool{call: true, number: true, "8": false}, ""},
 		"behind a thought": {Wanted{Schema: integer}, nil, true, map[string]bool{"hm</think>\n7": true, number: false}, ""},
-		"both":             {Wanted{Schema: integer, Choice: required}, hermes, false, nil, "tool_choice requires a call, and response_format a form of the reply"},
+		"both":             {Wanted{Schema: integer, Choice: required}, hermes, false, nil, "tool_choice requires a call, and text.format a form of the reply"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			form, err := f.Reply(c.want, c.format, c.opened)
