@@ -263,12 +263,14 @@ type block struct {
 	UseID     string          `json:"tool_use_id"`
 	Content   json.RawMessage `json:"content"`
 	ToolName  string          `json:"tool_name"`
-	Source    *struct {
-		Type  string `json:"type"`
-		Media string `json:"media_type"`
-		Data  string `json:"data"`
-		URL   string `json:"url"`
-	} `json:"source"`
+	Source    json.RawMessage `json:"source"` // an imageSource of an image; a text of a search_result
+}
+
+type imageSource struct {
+	Type  string `json:"type"`
+	Media string `json:"media_type"`
+	Data  string `json:"data"`
+	URL   string `json:"url"`
 }
 
 // blockOf reads a block that is a text or an image.
@@ -281,15 +283,21 @@ func blockOf(at string, raw json.RawMessage, to *pieces) error {
 }
 
 func (b *block) read(at string, to *pieces) error {
+	var source imageSource
+	if b.Type == "image" && len(b.Source) > 0 {
+		if err := decodeAt(at+".source", b.Source, &source); err != nil {
+			return err
+		}
+	}
 	switch {
 	case b.Type == "text":
 		to.text(b.Text)
 	case b.Type == "tool_reference": // a tool that a search found; all of them are in the prompt
 		to.text(b.ToolName)
-	case b.Type == "image" && b.Source != nil && b.Source.Type == "base64":
-		to.image("data:" + b.Source.Media + ";base64," + b.Source.Data)
-	case b.Type == "image" && b.Source != nil && b.Source.Type == "url":
-		to.image(b.Source.URL)
+	case source.Type == "base64":
+		to.image("data:" + source.Media + ";base64," + source.Data)
+	case source.Type == "url":
+		to.image(source.URL)
 	default:
 		return badf(at+".type", "%s is a block of type %q, which is not supported here", at, wording.Clip(b.Type, 64))
 	}
