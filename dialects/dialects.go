@@ -48,7 +48,8 @@ type Request struct {
 	Asked  json.RawMessage // what the client asked for beside the conversation: its parameters, one JSON object with sorted keys
 	Digest [32]byte        // of the canonical body: equal for the same request sent again, in whatever order of keys, streamed or not
 
-	spaces map[string]space // of Responses: tools of a namespace, by the names in Tools
+	spaces  map[string]space // of Responses: tools of a namespace, by the names in Tools
+	repeats object           // of Responses: parameters as they were sent, which its reply repeats
 }
 
 // Prompt is the prompt of a completion: a text or token ids.

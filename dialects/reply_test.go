@@ -511,6 +511,46 @@ func compact(t testing.TB, s string) string {
 	return string(b)
 }
 
+// TestResponsesRepeatsParameters: a response, and the one in each event of a stream, has the request's parameters as they were sent.
+func TestResponsesRepeatsParameters(t *testing.T) {
+	const tools = `[{"type":"function","name":"f","parameters":{"type":"object"},"strict":true},{"type":"web_search"}]`
+	for name, c := range map[string]struct{ body, instructions, metadata, text, tools string }{
+		"none":       {`{"input":"x"}`, `null`, `{}`, `{"format":{"type":"text"}}`, `[]`},
+		"null":       {`{"input":"x","instructions":null,"metadata":null,"text":null,"tools":null}`, `null`, `{}`, `{"format":{"type":"text"}}`, `[]`},
+		"all":        {`{"input":"x","instructions":"be <brief>","metadata":{"ticket":"7"},"text":{"format":{"type":"json_object"}},"tools":` + tools + `}`, `"be <brief>"`, `{"ticket":"7"}`, `{"format":{"type":"json_object"}}`, tools},
+		"no format":  {`{"input":"x","text":{"verbosity":"low"}}`, `null`, `{}`, `{"format":{"type":"text"},"verbosity":"low"}`, `[]`},
+		"item lists": {`{"input":"x","instructions":[{"role":"developer","content":"be"}]}`, `[{"role":"developer","content":"be"}]`, `{}`, `{"format":{"type":"text"}}`, `[]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := parse(t, Responses(), c.body)
+			body, err := Responses().Whole(q, Reply{ID: "1", Content: "y"})
+			require.NoError(t, err)
+			rec := httptest.NewRecorder()
+			w := Responses().Stream(rec, q, Reply{ID: "1"})
+			require.NoError(t, w.Piece(Piece{Content: "y"}))
+			require.NoError(t, w.End(Reply{}))
+			responses := []string{string(body)}
+			events, _ := readEvents(t, rec.Body.String())
+			for _, e := range events {
+				var v struct{ Response json.RawMessage }
+				require.NoError(t, json.Unmarshal([]byte(e.data), &v))
+				if v.Response != nil {
+					responses = append(responses, string(v.Response))
+				}
+			}
+			require.Len(t, responses, 4, "the whole one, response.created, in_progress and completed")
+			for _, r := range responses {
+				var v struct{ Instructions, Metadata, Text, Tools json.RawMessage }
+				require.NoError(t, json.Unmarshal([]byte(r), &v))
+				require.JSONEq(t, c.instructions, string(v.Instructions))
+				require.JSONEq(t, c.metadata, string(v.Metadata))
+				require.JSONEq(t, c.text, string(v.Text))
+				require.JSONEq(t, c.tools, string(v.Tools))
+			}
+		})
+	}
+}
+
 // TestEcho: what a client sends back of a reply, streamed or not, is read as the message that was sent. Shown and sealed reasoning are both enough.
 func TestEcho(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))

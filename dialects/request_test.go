@@ -169,7 +169,7 @@ func TestParameters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := parse(t, c.d, c.body)
-			q.Asked, q.Digest, q.Messages = nil, [32]byte{}, nil
+			q.Asked, q.Digest, q.Messages, q.repeats = nil, [32]byte{}, nil, nil
 			require.Equal(t, c.want, *q)
 		})
 	}

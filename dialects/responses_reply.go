@@ -2,6 +2,7 @@ package dialects
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 
 	"github.com/agentfly/agentfly/trajectory"
@@ -30,6 +31,7 @@ func response(q *Request, r Reply, status string, output []object) object {
 		"tool_choice": responsesChoice(q.Choice), "tools": []object{}, "store": false, "truncation": "disabled", "usage": nil,
 		"reasoning": object{"effort": nil, "summary": nil}, "text": object{"format": object{"type": "text"}},
 	}
+	maps.Copy(out, q.repeats)
 	if status == "incomplete" {
 		out["incomplete_details"] = object{"reason": "max_output_tokens"}
 	}

@@ -3,6 +3,7 @@ package dialects
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -32,9 +33,31 @@ type responsesBody struct {
 	Conversation json.RawMessage `json:"conversation"`
 	Prompt       json.RawMessage `json:"prompt"`
 	Background   bool            `json:"background"`
-	Text         *struct {
-		Format json.RawMessage `json:"format"`
-	} `json:"text"`
+	Metadata     json.RawMessage `json:"metadata"`
+
+	Text map[string]json.RawMessage `json:"text"`
+}
+
+// repeated are the parameters that a reply has as they were sent. Those that were not have their defaults.
+func (in *responsesBody) repeated() object {
+	out := object{}
+	if given(in.Instructions) {
+		out["instructions"] = in.Instructions
+	}
+	if given(in.Metadata) {
+		out["metadata"] = in.Metadata
+	}
+	if len(in.Tools) > 0 {
+		out["tools"] = in.Tools
+	}
+	if in.Text != nil {
+		text := maps.Clone(in.Text)
+		if !given(text["format"]) {
+			text["format"] = json.RawMessage(`{"type":"text"}`)
+		}
+		out["text"] = text
+	}
+	return out
 }
 
 // Parse reads a request for a response. `store` is ignored: nothing is stored, and who wants to go on sends the items again.
@@ -57,16 +80,15 @@ func (responses) Parse(_ http.Header, body []byte) (*Request, error) {
 		Model: in.Model, Param: "input", N: 1, Parallel: true, Temperature: in.Temperature, TopP: in.TopP, Repetition: 1, Stream: in.Stream, StreamUsage: true,
 	}
 	set(&q.Parallel, in.Parallel)
+	q.repeats = in.repeated()
 	set(&q.TopLogprobs, (*int)(in.TopLogprobs))
 	q.Logprobs = slices.ContainsFunc(in.Include, func(name json.RawMessage) bool { return string(name) == `"message.output_text.logprobs"` })
 	var err error
 	if q.MaxTokens, err = limit("max_output_tokens", in.MaxTokens); err != nil {
 		return nil, err
 	}
-	if in.Text != nil {
-		if q.Format, err = responsesFormat(in.Text.Format); err != nil {
-			return nil, err
-		}
+	if q.Format, err = responsesFormat(in.Text["format"]); err != nil {
+		return nil, err
 	}
 	if err = q.responsesTools(in.Tools); err != nil {
 		return nil, err
