@@ -143,6 +143,25 @@ func TestGGUFVocabulary(t *testing.T) {
 	require.Equal(t, map[string]string{"default": "{{ messages }}", "tool_use": "{{ tools }}"}, templates)
 }
 
+// Some writers say that there is no such token by the largest u32, others by -1.
+func TestGGUFWithoutASpecialToken(t *testing.T) {
+	for _, key := range []string{"bos_token_id", "eos_token_id", "unknown_token_id", "padding_token_id", "eot_token_id"} {
+		for name, none := range map[string]any{"u32": 1<<32 - 1, "i32": int32(-1)} {
+			t.Run(key+" "+name, func(t *testing.T) {
+				g := pairs(t, map[string]any{"tokenizer.ggml.tokens": []string{"a", "b"}, "tokenizer.ggml." + key: none})
+				v, err := g.vocabulary()
+				require.NoError(t, err)
+				require.Equal(t, []int{-1, -1, -1, -1, -1}, []int{v.BOS, v.EOS, v.UNK, v.PAD, v.EOT})
+				special, err := (&Model{gguf: g}).SpecialTokens()
+				require.NoError(t, err)
+				require.Empty(t, special)
+			})
+		}
+	}
+	_, err := pairs(t, map[string]any{"tokenizer.ggml.tokens": []string{"a", "b"}, "tokenizer.ggml.bos_token_id": 2}).vocabulary()
+	require.EqualError(t, err, "modelfile: x.gguf: tokenizer.ggml.bos_token_id is 2, but there are 2 tokens")
+}
+
 // ggufBuilder assembles small files by hand.
 type ggufBuilder struct{ b []byte }
 
@@ -229,7 +248,7 @@ func TestGGUFRefuses(t *testing.T) {
 	}
 }
 
-// pairs builds a file with string and u32 metadata and no tensors.
+// pairs builds a file with metadata and no tensors.
 func pairs(t *testing.T, values map[string]any) *ggufFile {
 	g := ggufStart(3, 0, uint64(len(values)))
 	for key, value := range values {
@@ -239,6 +258,13 @@ func pairs(t *testing.T, values map[string]any) *ggufFile {
 			g.u32(8).text(v)
 		case int:
 			g.u32(4, uint32(v))
+		case int32:
+			g.u32(5, uint32(v))
+		case []string:
+			g.u32(9, 8).u64(uint64(len(v)))
+			for _, s := range v {
+				g.text(s)
+			}
 		case float64:
 			g.u32(6, math.Float32bits(float32(v)))
 		}

@@ -104,14 +104,18 @@ func (g *ggufFile) vocabulary() (*Vocabulary, error) {
 		"bos_token_id": &v.BOS, "eos_token_id": &v.EOS, "unknown_token_id": &v.UNK, "padding_token_id": &v.PAD, "eot_token_id": &v.EOT,
 	} {
 		*to = -1
-		if n := g.integerOr("tokenizer.ggml."+key, -1); n < int64(len(v.Tokens)) {
-			*to = int(n)
+		x, ok := g.values["tokenizer.ggml."+key]
+		if !ok {
+			continue
 		}
-		if x, ok := g.values["tokenizer.ggml."+key]; ok {
-			if n, _ := x.integer(); n >= int64(len(v.Tokens)) && n != 1<<32-1 { // the largest u32 says none
-				return nil, bad("%s is %d, but there are %d tokens", key, n, len(v.Tokens))
-			}
+		n, ok := x.integer()
+		if !ok || n < 0 || n == 1<<32-1 { // -1 and the largest u32 say none
+			continue
 		}
+		if n >= int64(len(v.Tokens)) {
+			return nil, bad("%s is %d, but there are %d tokens", key, n, len(v.Tokens))
+		}
+		*to = int(n)
 	}
 	for key, to := range map[string]**bool{"add_bos_token": &v.AddBOS, "add_eos_token": &v.AddEOS, "add_space_prefix": &v.AddSpacePrefix} {
 		if x, ok := g.values["tokenizer.ggml."+key]; ok && x.kind == ggufBool && !x.array {
