@@ -70,7 +70,9 @@ func HubFromEnv() (*Hub, error) {
 	if h.Token == "" {
 		file := os.Getenv("HF_TOKEN_PATH")
 		if file == "" {
-			file = filepath.Join(filepath.Dir(cache), "token")
+			if home, err := hubHome(); err == nil { // without a home there is no file
+				file = filepath.Join(home, "token")
+			}
 		}
 		if data, err := os.ReadFile(file); err == nil { // without the file there is no token
 			h.Token = strings.TrimSpace(string(data))

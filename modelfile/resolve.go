@@ -52,13 +52,10 @@ func CacheDir() (string, error) {
 	return filepath.Join(base, "agentfly"), nil
 }
 
-// HubCacheDir is where huggingface_hub keeps models: $HF_HUB_CACHE, $HF_HOME/hub, or ~/.cache/huggingface/hub.
-func HubCacheDir() (string, error) {
-	if dir := os.Getenv("HF_HUB_CACHE"); dir != "" {
-		return dir, nil
-	}
+// hubHome is the folder of huggingface_hub, with the cache and the token: $HF_HOME, or ~/.cache/huggingface.
+func hubHome() (string, error) {
 	if home := os.Getenv("HF_HOME"); home != "" {
-		return filepath.Join(home, "hub"), nil
+		return home, nil
 	}
 	base := os.Getenv("XDG_CACHE_HOME")
 	if base == "" {
@@ -68,7 +65,19 @@ func HubCacheDir() (string, error) {
 		}
 		base = filepath.Join(home, ".cache")
 	}
-	return filepath.Join(base, "huggingface", "hub"), nil
+	return filepath.Join(base, "huggingface"), nil
+}
+
+// HubCacheDir is where huggingface_hub keeps models: $HF_HUB_CACHE, $HF_HOME/hub, or ~/.cache/huggingface/hub.
+func HubCacheDir() (string, error) {
+	if dir := os.Getenv("HF_HUB_CACHE"); dir != "" {
+		return dir, nil
+	}
+	home, err := hubHome()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(home, "hub"), nil
 }
 
 // Resolve turns what a user wrote into a folder or a file on this machine. An existing path wins, and a run folder is its last checkpoint
