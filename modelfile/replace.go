@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // ReplaceDir makes dir hold what write puts into the folder it is given, all of it or nothing: until everything is
@@ -77,13 +78,18 @@ func replaceable(dir string) (exists bool, err error) {
 	return true, nil
 }
 
-// removeLeftovers deletes what a killed process left of an earlier replacement.
+// removeLeftovers deletes what a killed process left of an earlier replacement: the folders that MkdirTemp made, with a number in their names. The
+// pattern alone also matches what is being written for base.f32.
 func removeLeftovers(parent, base string) error {
 	old, err := filepath.Glob(filepath.Join(escapeGlob(parent), "."+escapeGlob(base)+".*.tmp"))
 	if err != nil {
 		return fmt.Errorf("modelfile: %w", err)
 	}
 	for _, path := range old {
+		number := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "."+base+"."), ".tmp")
+		if strings.Trim(number, "0123456789") != "" {
+			continue
+		}
 		if err := os.RemoveAll(path); err != nil {
 			return fmt.Errorf("modelfile: %w", err)
 		}

@@ -70,6 +70,23 @@ func TestReplaceDirKeepsOthersFiles(t *testing.T) {
 	require.Equal(t, map[string]string{"thesis.tex": "ten years"}, readAll(t, dir))
 }
 
+// The name of one folder may begin with that of another: what is being written for one is no leftover of the other.
+func TestReplaceDirBesideAnotherOne(t *testing.T) {
+	parent := t.TempDir()
+	leftover := filepath.Join(parent, ".qwen.123.tmp")
+	require.NoError(t, os.Mkdir(leftover, 0o700))
+	require.NoError(t, ReplaceDir(filepath.Join(parent, "qwen.bf16"), func(tmp string) error {
+		require.NoError(t, writeText(filepath.Join(tmp, "config.json"), "bf16"))
+		require.NoError(t, ReplaceDir(filepath.Join(parent, "qwen"), func(tmp string) error {
+			return writeText(filepath.Join(tmp, "config.json"), "f32")
+		}))
+		return writeText(filepath.Join(tmp, "more"), "bf16")
+	}))
+	require.Equal(t, map[string]string{"config.json": "f32"}, readAll(t, filepath.Join(parent, "qwen")))
+	require.Equal(t, map[string]string{"config.json": "bf16", "more": "bf16"}, readAll(t, filepath.Join(parent, "qwen.bf16")))
+	require.NoDirExists(t, leftover)
+}
+
 func TestSwap(t *testing.T) {
 	parent := t.TempDir()
 	a, b := filepath.Join(parent, "a"), filepath.Join(parent, "b")
