@@ -44,14 +44,15 @@ type Hub struct {
 }
 
 // HubFromEnv reads HF_ENDPOINT, HF_TOKEN (or the token file that `hf auth login` writes), HF_HUB_CACHE, HF_HOME and
-// HF_HUB_OFFLINE, as huggingface_hub does.
+// HF_HUB_OFFLINE, as huggingface_hub does, and their older names: HUGGING_FACE_HUB_TOKEN, HUGGINGFACE_HUB_CACHE and TRANSFORMERS_OFFLINE.
 func HubFromEnv() (*Hub, error) {
 	cache, err := HubCacheDir()
 	if err != nil {
 		return nil, err
 	}
 	h := &Hub{
-		Endpoint: strings.TrimRight(os.Getenv("HF_ENDPOINT"), "/"), Token: strings.TrimSpace(os.Getenv("HF_TOKEN")), Cache: cache,
+		Endpoint: strings.TrimRight(os.Getenv("HF_ENDPOINT"), "/"), Cache: cache,
+		Token: strings.TrimSpace(cmp.Or(os.Getenv("HF_TOKEN"), os.Getenv("HUGGING_FACE_HUB_TOKEN"))),
 		Client: &http.Client{Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 30 * time.Second, ResponseHeaderTimeout: 60 * time.Second,
 		}},
@@ -63,12 +64,12 @@ func HubFromEnv() (*Hub, error) {
 	if u, err := url.Parse(h.Endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("modelfile: HF_ENDPOINT is %q, expected something like https://huggingface.co", h.Endpoint)
 	}
-	switch strings.ToLower(os.Getenv("HF_HUB_OFFLINE")) {
+	switch strings.ToLower(cmp.Or(os.Getenv("HF_HUB_OFFLINE"), os.Getenv("TRANSFORMERS_OFFLINE"))) {
 	case "1", "true", "yes", "on":
 		h.Offline = true
 	}
 	if h.Token == "" {
-		file := os.Getenv("HF_TOKEN_PATH")
+		file := hubPath("HF_TOKEN_PATH")
 		if file == "" {
 			if home, err := hubHome(); err == nil { // without a home there is no file
 				file = filepath.Join(home, "token")
@@ -92,7 +93,7 @@ var wanted = []string{
 // without safetensors must hold exactly one .gguf file, or file names it ("" otherwise).
 func (h *Hub) Pull(ctx context.Context, id HubID, file string) (string, error) {
 	if h.Offline {
-		return "", fmt.Errorf("modelfile: HF_HUB_OFFLINE is set, so %s cannot be pulled; unset it", id)
+		return "", fmt.Errorf("modelfile: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, so %s cannot be pulled; unset it", id)
 	}
 	repo := filepath.Join(h.Cache, "models--"+id.Org+"--"+id.Name)
 	var commit string

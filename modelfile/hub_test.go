@@ -281,7 +281,7 @@ func TestPullRefuses(t *testing.T) {
 	require.ErrorContains(t, pull(func(f *fakeHub, h *Hub) { f.token, h.Token = "x", "y" }), "with this HF_TOKEN (401): accept the model's licence on its page")
 	require.ErrorContains(t, pull(func(f *fakeHub, _ *Hub) { f.files["../outside"] = "" }), `lists the file "../outside"`)
 	require.ErrorContains(t, pull(func(f *fakeHub, _ *Hub) { delete(f.files, "model.safetensors") }), "has neither model.safetensors nor a .gguf file")
-	require.ErrorContains(t, pull(func(_ *fakeHub, h *Hub) { h.Offline = true }), "HF_HUB_OFFLINE is set")
+	require.ErrorContains(t, pull(func(_ *fakeHub, h *Hub) { h.Offline = true }), "HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set")
 	require.ErrorContains(t, pull(func(f *fakeHub, _ *Hub) { f.hub.Close() }), "check the network or HF_ENDPOINT")
 
 	f := newFakeHub(t, hubFiles)
@@ -329,11 +329,19 @@ func TestPullGGUF(t *testing.T) {
 	require.NotContains(t, f.log, "m-Q4_0.gguf 0")
 }
 
-func TestHubFromEnv(t *testing.T) {
-	home := t.TempDir()
-	for _, key := range []string{"HF_ENDPOINT", "HF_TOKEN", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_TOKEN_PATH"} {
+// withoutHub unsets what huggingface_hub reads.
+func withoutHub(t *testing.T) {
+	for _, key := range []string{
+		"HF_ENDPOINT", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH",
+		"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE",
+	} {
 		t.Setenv(key, "")
 	}
+}
+
+func TestHubFromEnv(t *testing.T) {
+	home := t.TempDir()
+	withoutHub(t)
 	t.Setenv("HF_HOME", home)
 	h, err := HubFromEnv()
 	require.NoError(t, err)
@@ -361,6 +369,50 @@ func TestHubFromEnv(t *testing.T) {
 	require.ErrorContains(t, err, `HF_ENDPOINT is "huggingface.co"`)
 }
 
+// A service's unit, a Containerfile and a .env file pass ~ and $HOME on as they are written; huggingface_hub expands them.
+func TestHubPathsAreExpanded(t *testing.T) {
+	home := t.TempDir()
+	withoutHub(t)
+	t.Setenv("HOME", home)
+	t.Setenv("SCRATCH", filepath.Join(home, "scratch"))
+	for written, want := range map[string]string{
+		"~/models": filepath.Join(home, "models"), "~": home, "$SCRATCH/hf": filepath.Join(home, "scratch", "hf"), "${SCRATCH}/hf": filepath.Join(home, "scratch", "hf"),
+		"/a/$NOBODY_SETS_THIS/~": "/a/$NOBODY_SETS_THIS/~", "/a/b": "/a/b",
+	} {
+		t.Setenv("HF_HUB_CACHE", written)
+		dir, err := HubCacheDir()
+		require.NoError(t, err)
+		require.Equal(t, want, dir)
+		t.Setenv("HF_HUB_CACHE", "")
+		t.Setenv("HF_HOME", written)
+		dir, err = HubCacheDir()
+		require.NoError(t, err)
+		require.Equal(t, filepath.Join(want, "hub"), dir)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(home, "secret"), []byte("hf_file"), 0o600))
+	t.Setenv("HF_TOKEN_PATH", "~/secret")
+	h, err := HubFromEnv()
+	require.NoError(t, err)
+	require.Equal(t, "hf_file", h.Token)
+}
+
+// huggingface_hub still reads the names of before, where the new ones are not set.
+func TestHubNamesOfBefore(t *testing.T) {
+	withoutHub(t)
+	t.Setenv("HUGGINGFACE_HUB_CACHE", "/old")
+	t.Setenv("HUGGING_FACE_HUB_TOKEN", "hf_old")
+	t.Setenv("TRANSFORMERS_OFFLINE", "1")
+	h, err := HubFromEnv()
+	require.NoError(t, err)
+	require.Equal(t, []any{"/old", "hf_old", true}, []any{h.Cache, h.Token, h.Offline})
+	t.Setenv("HF_HUB_CACHE", "/new")
+	t.Setenv("HF_TOKEN", "hf_new")
+	t.Setenv("HF_HUB_OFFLINE", "0")
+	h, err = HubFromEnv()
+	require.NoError(t, err)
+	require.Equal(t, []any{"/new", "hf_new", false}, []any{h.Cache, h.Token, h.Offline})
+}
+
 func TestParseHubID(t *testing.T) {
 	for text, want := range map[string]HubID{
 		"HuggingFaceTB/SmolLM2-135M-Instruct": {"HuggingFaceTB", "SmolLM2-135M-Instruct", "main"},
@@ -379,9 +431,9 @@ func TestParseHubID(t *testing.T) {
 
 func TestResolve(t *testing.T) {
 	cache := t.TempDir()
+	withoutHub(t)
 	t.Setenv("XDG_CACHE_HOME", cache)
 	t.Setenv("HF_HOME", filepath.Join(cache, "hf"))
-	t.Setenv("HF_HUB_CACHE", "")
 	const smollm2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
 	_, err := Resolve(smollm2)
 	require.ErrorContains(t, err, "is not on this machine; run `agentfly model pull "+smollm2+"`", "a test is no program of a checkout, where make setup fetches it")

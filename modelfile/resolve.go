@@ -1,6 +1,7 @@
 package modelfile
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -54,10 +55,10 @@ func CacheDir() (string, error) {
 
 // hubHome is the folder of huggingface_hub, with the cache and the token: $HF_HOME, or ~/.cache/huggingface.
 func hubHome() (string, error) {
-	if home := os.Getenv("HF_HOME"); home != "" {
+	if home := hubPath("HF_HOME"); home != "" {
 		return home, nil
 	}
-	base := os.Getenv("XDG_CACHE_HOME")
+	base := hubPath("XDG_CACHE_HOME")
 	if base == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
@@ -68,9 +69,9 @@ func hubHome() (string, error) {
 	return filepath.Join(base, "huggingface"), nil
 }
 
-// HubCacheDir is where huggingface_hub keeps models: $HF_HUB_CACHE, $HF_HOME/hub, or ~/.cache/huggingface/hub.
+// HubCacheDir is where huggingface_hub keeps models: $HF_HUB_CACHE (HUGGINGFACE_HUB_CACHE is its older name), $HF_HOME/hub, or ~/.cache/huggingface/hub.
 func HubCacheDir() (string, error) {
-	if dir := os.Getenv("HF_HUB_CACHE"); dir != "" {
+	if dir := cmp.Or(hubPath("HF_HUB_CACHE"), hubPath("HUGGINGFACE_HUB_CACHE")); dir != "" {
 		return dir, nil
 	}
 	home, err := hubHome()
@@ -78,6 +79,25 @@ func HubCacheDir() (string, error) {
 		return "", err
 	}
 	return filepath.Join(home, "hub"), nil
+}
+
+var variableInPath = regexp.MustCompile(`\$(\w+|\{[^}]*\})`)
+
+// hubPath is the path that a variable of the environment names; "": none. As in huggingface_hub a ~ at its beginning and variables in it are
+// expanded, and one that is not set stays as it is written.
+func hubPath(variable string) string {
+	dir := os.Getenv(variable)
+	if rest, ok := strings.CutPrefix(dir, "~"); ok && (rest == "" || rest[0] == '/') {
+		if home, err := os.UserHomeDir(); err == nil {
+			dir = home + rest
+		}
+	}
+	return variableInPath.ReplaceAllStringFunc(dir, func(written string) string {
+		if value, ok := os.LookupEnv(strings.Trim(written, "${}")); ok {
+			return value
+		}
+		return written
+	})
 }
 
 // Resolve turns what a user wrote into a folder or a file on this machine. An existing path wins, and a run folder is its last checkpoint
