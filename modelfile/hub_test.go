@@ -329,6 +329,49 @@ func TestPullGGUF(t *testing.T) {
 	require.NotContains(t, f.log, "m-Q4_0.gguf 0")
 }
 
+// huggingface_hub names the commit before it fetches the files, so that a download that was broken off looks like a whole one.
+func TestASnapshotThatIsNotComplete(t *testing.T) {
+	withoutHub(t)
+	cache := t.TempDir()
+	t.Setenv("HF_HUB_CACHE", cache)
+	repo := filepath.Join(cache, "models--org--name")
+	dir := filepath.Join(repo, "snapshots", commit1)
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(repo, "refs"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(repo, "refs", "main"), []byte(commit1), 0o600))
+	put := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	const remedy = "; org/name is not complete in the hub's cache: run `agentfly model pull org/name`"
+
+	_, err := Open("org/name")
+	require.EqualError(t, err, "modelfile: "+dir+" holds no config.json, no tokenizer.json and 0 .gguf files; expected a model folder or name one file"+remedy)
+
+	put("tokenizer.json", "{}")
+	m, err := Open("org/name") // a tokenizer alone is a whole model for who reads no more
+	require.NoError(t, err)
+	_, err = m.Config()
+	require.EqualError(t, err, "modelfile: "+dir+" has no config.json"+remedy)
+	_, err = m.Tensor("w")
+	require.EqualError(t, err, "modelfile: "+dir+" holds no weights (model.safetensors, model.safetensors.index.json or a .gguf file)"+remedy)
+	info, err := Describe("org/name@main")
+	require.NoError(t, err)
+	require.Equal(t, dir+" has no config.json; org/name@main is not complete in the hub's cache: run `agentfly model pull org/name@main`", info.Problem)
+
+	put("model.safetensors.index.json", `{"weight_map": {"w": "model-00001-of-00001.safetensors"}}`)
+	_, err = Open("org/name")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, err, "model-00001-of-00001.safetensors: no such file or directory"+remedy)
+	_, err = Open(dir)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NotContains(t, err.Error(), "agentfly model pull", "a folder that was named as such need not be the hub's")
+
+	put("model-00001-of-00001.safetensors", "damaged")
+	_, err = Open("org/name")
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "agentfly model pull", "what is there is not fetched again")
+}
+
 // withoutHub unsets what huggingface_hub reads.
 func withoutHub(t *testing.T) {
 	for _, key := range []string{

@@ -52,7 +52,7 @@ func Describe(path string) (*Info, error) {
 	}
 	i.Bytes = 4 * i.Parameters
 	if !m.HasWeights() {
-		problem(fmt.Errorf("there are no weights%s", m.pickled()))
+		problem(fmt.Errorf("there are no weights%s", m.withoutWeights()))
 	}
 	source, err := m.Tokenizer()
 	problem(err)

