@@ -3,6 +3,7 @@ package trajectory
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 type messageJSON struct {
@@ -50,7 +51,7 @@ func (m Message) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON reads OpenAI's form: content is null, a string or a list of parts; arguments are an object or a
-// string that holds one.
+// string that holds one; a blank string is an empty object.
 func (m *Message) UnmarshalJSON(data []byte) error {
 	var in messageJSON
 	if err := json.Unmarshal(data, &in); err != nil {
@@ -79,6 +80,9 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 			var s string
 			if err := json.Unmarshal(args, &s); err != nil {
 				return err
+			}
+			if strings.TrimSpace(s) == "" {
+				s = "{}"
 			}
 			if !json.Valid([]byte(s)) {
 				return fmt.Errorf("trajectory: tool call %d: arguments are not JSON", i)

@@ -39,13 +39,14 @@ func ReadConversations(path string, columns map[string]string) (out []Conversati
 		if object[key] == nil {
 			return missingColumn("messages", key, object)
 		}
-		if c.Messages, err = promptOf(object[key]); err != nil {
+		list, ok := object[key].([]any)
+		if !ok {
 			return fmt.Errorf("the column %q must be a list of messages; another one is mapped with data.columns: {messages: NAME}", key)
 		}
-		if _, text := object[key].(string); text {
-			return fmt.Errorf("the column %q must be a list of messages", key)
+		if c.Messages, err = messagesOf(list); err != nil {
+			return fmt.Errorf("the column %q %w", key, err)
 		}
-		if c.Learned, err = learned(object[key].([]any), c.Messages); err != nil {
+		if c.Learned, err = learned(list, c.Messages); err != nil {
 			return err
 		}
 		if object["tools"] != nil {

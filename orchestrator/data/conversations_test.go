@@ -18,7 +18,9 @@ import (
 func TestBrokenConversations(t *testing.T) {
 	for name, c := range map[string]struct{ line, want string }{
 		"no messages":     {`{"prompt": "a"}`, `:1: the column "messages" is missing; the line has prompt; name the right one with data: {columns: {messages: NAME}}`},
-		"a text":          {`{"messages": "a"}`, `:1: the column "messages" must be a list of messages`},
+		"a text":          {`{"messages": "a"}`, `:1: the column "messages" must be a list of messages; another one is mapped with data.columns: {messages: NAME}`},
+		"arguments":       {`{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]}`, `:1: the column "messages" cannot be read: message 0: tool call 0: arguments are not JSON`},
+		"a role":          {`{"messages": [{"role": "gpt", "content": "a"}]}`, `:1: the column "messages" has a message (0) of role "gpt"; allowed: system, developer, user, assistant, tool`},
 		"nothing learned": {`{"messages": [{"role": "user", "content": "a"}]}`, ":1: no message of the assistant is to be learned"},
 		"all excluded":    {`{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "a", "weight": 0}]}`, ":1: no message of the assistant is to be learned"},
 		"half a weight":   {`{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "a", "weight": 0.5}]}`, ":1: message 1: the weight must be 0 or 1"},

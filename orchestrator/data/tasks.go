@@ -203,22 +203,36 @@ func promptOf(v any) ([]trajectory.Message, error) {
 		}
 		return []trajectory.Message{trajectory.Text("user", v)}, nil
 	case []any:
+		return messagesOf(v)
+	}
+	return nil, errors.New("must be text or a list of messages")
+}
+
+// messagesOf reads a list of messages. The error goes on with a sentence that begins with the column.
+func messagesOf(list []any) ([]trajectory.Message, error) {
+	const such = `{"role": "user", "content": "…"}`
+	if len(list) == 0 {
+		return nil, errors.New("has no message; one is " + such)
+	}
+	messages := make([]trajectory.Message, len(list))
+	for i, v := range list {
 		data, err := json.Marshal(v)
 		if err != nil {
 			return nil, err
 		}
-		var messages []trajectory.Message
-		if err := json.Unmarshal(data, &messages); err != nil || len(messages) == 0 {
-			return nil, errors.New(`must be text or a list of messages such as [{"role": "user", "content": "…"}]`)
-		}
-		for i, m := range messages {
-			if !slices.Contains(roles, m.Role) {
-				return nil, fmt.Errorf("has a message (%d) of role %q; allowed: %s%s", i, m.Role, strings.Join(roles, ", "), wording.DidYouMean(m.Role, roles))
+		m := &messages[i]
+		if err := json.Unmarshal(data, m); err != nil {
+			if kind := (*json.UnmarshalTypeError)(nil); errors.As(err, &kind) {
+				_, err = wording.NotSuch(err, such)
+				return nil, fmt.Errorf("cannot be read: message %d %w", i, err)
 			}
+			return nil, fmt.Errorf("cannot be read: message %d: %s", i, strings.TrimPrefix(err.Error(), "trajectory: "))
 		}
-		return messages, nil
+		if !slices.Contains(roles, m.Role) {
+			return nil, fmt.Errorf("has a message (%d) of role %q; allowed: %s%s", i, m.Role, strings.Join(roles, ", "), wording.DidYouMean(m.Role, roles))
+		}
 	}
-	return nil, errors.New("must be text or a list of messages")
+	return messages, nil
 }
 
 // eachLine calls f for every object of a file of JSON lines, or of one JSON list, with the line that it begins in, and

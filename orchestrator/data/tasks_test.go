@@ -79,7 +79,12 @@ func TestBrokenTasksNameTheirLine(t *testing.T) {
 		"list is cut":   {"[{\"prompt\": \"a\"}\n", ":2: the list is broken here"},
 		"after a list":  {"[{\"prompt\": \"a\"}]\n{}", ":2: more follows the list"},
 		"empty list":    {"[]", ": the file holds no task"},
-		"a broken role": {`{"prompt": [{"role": 3}]}`, `:1: the column "prompt" must be text or a list of messages such as`},
+		"a broken role": {`{"prompt": [{"role": 3}]}`, `:1: the column "prompt" cannot be read: message 0 is not such as {"role": "user", "content": "…"}: a JSON number does not fit role`},
+		"no messages":   {`{"prompt": []}`, `:1: the column "prompt" has no message`},
+		"broken arguments": {
+			`{"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]}`,
+			`:1: the column "prompt" cannot be read: message 1: tool call 0: arguments are not JSON`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, "tasks.jsonl", c.text)
