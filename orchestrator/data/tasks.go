@@ -231,8 +231,29 @@ func messagesOf(list []any) ([]trajectory.Message, error) {
 		if !slices.Contains(roles, m.Role) {
 			return nil, fmt.Errorf("has a message (%d) of role %q; allowed: %s%s", i, m.Role, strings.Join(roles, ", "), wording.DidYouMean(m.Role, roles))
 		}
+		if at := slices.IndexFunc(m.Content, func(p trajectory.Part) bool { return p.Type != "text" }); at >= 0 {
+			return nil, fmt.Errorf("cannot be used: message %d has a part of type %q; text alone is supported", i, wording.Clip(m.Content[at].Type, 64))
+		}
+		if len(m.Content) > 1 {
+			m.Content = []trajectory.Part{{Type: "text", Text: joined(m)}}
+		}
 	}
 	return messages, nil
+}
+
+// joined is the one text of a message with several, as the gateway makes it: most chat templates read a content as a text. Texts of the assistant are
+// pieces of one completion, others stand on lines of their own.
+func joined(m *trajectory.Message) string {
+	var texts []string
+	for _, p := range m.Content {
+		if p.Text != "" {
+			texts = append(texts, p.Text)
+		}
+	}
+	if m.Role == "assistant" {
+		return strings.Join(texts, "")
+	}
+	return strings.Join(texts, "\n")
 }
 
 // eachLine calls f for every object of a file of JSON lines, or of one JSON list, with the line that it begins in, and

@@ -41,6 +41,23 @@ func TestReadTasks(t *testing.T) {
 	}
 }
 
+// Chat templates read a content as a text, and most write a list of parts as Python would print it.
+func TestTextPartsOfAMessageAreOneText(t *testing.T) {
+	for content, want := range map[string]string{
+		`[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]`:                               "a\nb",
+		`[{"type": "text", "text": "a"}]`:                                                              "a",
+		`[{"type": "text", "text": ""}, {"type": "text", "text": "b"}, {"type": "text", "text": "c"}]`: "b\nc",
+		`"a"`: "a",
+	} {
+		tasks, err := readTasks(write(t, "tasks.jsonl", `{"prompt": [{"role": "user", "content": `+content+`}]}`), nil, false)
+		require.NoError(t, err)
+		require.Equal(t, []trajectory.Message{trajectory.Text("user", want)}, tasks.Tasks[0].Prompt, content)
+		conversations, _, err := ReadConversations(write(t, "c.jsonl", `{"messages": [{"role": "user", "content": `+content+`}, {"role": "assistant", "content": [{"type": "text", "text": "c"}, {"type": "text", "text": "d"}]}]}`), nil)
+		require.NoError(t, err)
+		require.Equal(t, []trajectory.Message{trajectory.Text("user", want), trajectory.Text("assistant", "cd")}, conversations[0].Messages, "texts of the assistant are pieces of one completion")
+	}
+}
+
 // Files that editors of Windows write begin with a byte order mark and end their lines with CR LF.
 func TestTasksOfAWindowsEditor(t *testing.T) {
 	for name, text := range map[string]string{
@@ -84,6 +101,10 @@ func TestBrokenTasksNameTheirLine(t *testing.T) {
 		"broken arguments": {
 			`{"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]}`,
 			`:1: the column "prompt" cannot be read: message 1: tool call 0: arguments are not JSON`,
+		},
+		"an image": {
+			`{"prompt": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "http://a/b"}}]}]}`,
+			`:1: the column "prompt" cannot be used: message 0 has a part of type "image_url"; text alone is supported`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
