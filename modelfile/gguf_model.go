@@ -157,13 +157,21 @@ func (g *ggufFile) integerOr(key string, otherwise int64) int64 {
 	return otherwise
 }
 
+// floatOr is a number; of an integer kind too, which some writers give a whole one.
 func (g *ggufFile) floatOr(key string, otherwise float64) float64 {
-	if v, ok := g.values[key]; ok && !v.array {
+	v, ok := g.values[key]
+	if !ok {
+		return otherwise
+	}
+	if n, ok := v.integer(); ok {
+		return float64(n)
+	}
+	if !v.array {
 		if f, ok := v.float(0); ok {
 			return f
 		}
 	}
-	return otherwise
+	return 0 // present, but not a number: refused wherever 0 is
 }
 
 func (g *ggufFile) has(tensor string) bool {

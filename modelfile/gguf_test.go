@@ -299,6 +299,7 @@ func TestGGUFConfigRefuses(t *testing.T) {
 		"longrope":     {map[string]any{"llama.rope.scaling.type": "longrope"}, `rope.scaling.type is "longrope"; none, linear and yarn are supported`},
 		"yarn extras":  {map[string]any{"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0, "llama.rope.scaling.attn_factor": 0.5}, "attn_factor is not supported"},
 		"heads":        {map[string]any{"llama.attention.head_count_kv": 3}, "4 attention heads are not a multiple of 3 key-value heads"},
+		"base as text": {map[string]any{"llama.rope.freq_base": "500000"}, "rope_theta is 0, expected a positive number"},
 		"no epsilon":   {map[string]any{"llama.attention.layer_norm_rms_epsilon": "x"}, "rms_norm_eps is 0"},
 	}
 	for name, c := range cases {
@@ -310,6 +311,9 @@ func TestGGUFConfigRefuses(t *testing.T) {
 	linear, err := pairs(t, with(map[string]any{"llama.rope.scaling.factor": 2.5})).config()
 	require.NoError(t, err)
 	require.Equal(t, Rope{Type: "linear", Theta: 10000, Factor: 2.5}, linear.Rope)
+	whole, err := pairs(t, with(map[string]any{"llama.rope.freq_base": 500000, "llama.rope.scaling.factor": int32(2)})).config()
+	require.NoError(t, err)
+	require.Equal(t, Rope{Type: "linear", Theta: 500000, Factor: 2}, whole.Rope, "a writer may say a whole number as an integer")
 	yarn, err := pairs(t, with(map[string]any{"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0, "llama.rope.scaling.original_context_length": 64})).config()
 	require.NoError(t, err)
 	require.Equal(t, Rope{Type: "yarn", Theta: 10000, Factor: 4, OriginalMaxPosition: 64, BetaFast: 32, BetaSlow: 1, Truncate: true}, yarn.Rope)
