@@ -275,7 +275,7 @@ func (c *Config) specialIDs(g *ggufFile) {
 		return int(n)
 	}
 	c.BOS, c.PAD = id("bos_token_id"), id("padding_token_id")
-	for _, key := range []string{"eos_token_id", "eot_token_id"} {
+	for _, key := range []string{"eos_token_id", "eot_token_id", "eom_token_id"} {
 		if n := id(key); n >= 0 && !slices.Contains(c.EOS, n) {
 			c.EOS = append(c.EOS, n)
 		}

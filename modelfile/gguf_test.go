@@ -323,6 +323,13 @@ func TestGGUFConfigRefuses(t *testing.T) {
 	require.Equal(t, 64, window.MaxContext())
 }
 
+// Llama 3.1 ends a message that waits for a tool with another token than the others.
+func TestGGUFEndOfMessage(t *testing.T) {
+	c := &Config{VocabSize: 10}
+	c.specialIDs(pairs(t, map[string]any{"tokenizer.ggml.eos_token_id": 9, "tokenizer.ggml.eot_token_id": 9, "tokenizer.ggml.eom_token_id": 8}))
+	require.Equal(t, []int{9, 8}, c.EOS)
+}
+
 // TestGGUFBiases: a combination that no class of transformers has could not be saved, so it is refused at the start.
 func TestGGUFBiases(t *testing.T) {
 	g, err := openGGUF("testdata/gguf/llama.gguf")
