@@ -91,7 +91,8 @@ func (r *Renderer) learn(s *trajectory.Sample, c Recorded, m trajectory.Message,
 	if err != nil && !rewritten {
 		return "", err
 	}
-	if !cut && end.text != "" {
+	ended := len(ids) > 0 && slices.Contains(r.stopIDs, ids[len(ids)-1]) // by the token that the template writes behind calls
+	if !cut && !ended && end.text != "" {
 		ids = append(ids, end.id)
 	}
 	p.Sampled = ids

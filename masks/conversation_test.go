@@ -123,6 +123,48 @@ func TestRecordedToolCallsAreWrittenByTheTemplate(t *testing.T) {
 	require.ErrorContains(t, err, "masks: conversation: message 1: the template does not write the call of add; write it into the content as the agent's format has it")
 }
 
+// functionary ends a message with calls by another token than one without. Where that is a stop token of the model, a rollout ends with it, and the
+// template's end of turn behind it is of the observation.
+func TestACallThatEndsWithAnotherStopTokenIsTheRollout(t *testing.T) {
+	llama := words{vocab: []string{"<|eot_id|>", "<|eom_id|>", "<|start_header_id|>", "<|end_header_id|>"}, special: 4}
+	const eot, eom = 0, 1
+	tmpl := compile(t, jinjatest.Template(t, "meetkai-functionary-medium-v3.1"), jinja.Options{BOSToken: "<s>", EOSToken: "<|eot_id|>"})
+	r, err := masks.NewRenderer(llama, tmpl, masks.Options{StopIDs: []int32{eot, eom}})
+	require.NoError(t, err)
+	tools := []json.RawMessage{json.RawMessage(`{"type": "function", "function": {"name": "add", "description": "adds", "parameters": {"type": "object", "properties": {}}}}`)}
+	call := trajectory.Message{Role: "assistant", ToolCalls: []trajectory.ToolCall{{Name: "add", Arguments: json.RawMessage(`{"a": 1}`)}}}
+	messages := []trajectory.Message{trajectory.Text("user", "1+1?"), call, trajectory.Text("tool", "2"), trajectory.Text("assistant", "two")}
+	samples, err := r.Samples(masks.Recorded{Messages: messages, Learned: marked(4, 1, 3), Tools: tools})
+	require.NoError(t, err)
+	require.Len(t, samples, 1)
+
+	const written = `<function=add>{"a": 1}</function>`
+	var want trajectory.Sample
+	response := func(ids []int32) []int32 {
+		require.NoError(t, want.AppendResponse(ids, make([]float32, len(ids)), make([]int32, len(ids))))
+		return ids
+	}
+	ids, _, err := r.Prompt(messages[:1], tools, true)
+	require.NoError(t, err)
+	want.AppendObservation(ids)
+	sampled := response(append(llama.Encode(written), eom))
+	ids, err = r.Observation(masks.Reply{History: messages[:1], Tools: tools, Completion: written, Sampled: sampled, Results: messages[2:3]})
+	require.NoError(t, err)
+	want.AppendObservation(ids)
+	response(append(llama.Encode("two"), eot))
+	text := func(s trajectory.Sample) (learned string) {
+		for i, on := range s.ResponseMask {
+			if on {
+				learned += llama.Decode(s.TokenIDs[i:i+1], false)
+			}
+		}
+		return learned
+	}
+	require.Equal(t, written+"<|eom_id|>two<|eot_id|>", text(*samples[0]))
+	require.Equal(t, want.TokenIDs, samples[0].TokenIDs)
+	require.Equal(t, want.ResponseMask, samples[0].ResponseMask)
+}
+
 // learnedOf is the text of the learned tokens.
 func learnedOf(samples []*trajectory.Sample) string {
 	var ids []int32
