@@ -7,6 +7,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -29,7 +30,7 @@ type effective struct{ secrets map[string]string } // by path: what stands in th
 // node builds the YAML of one value.
 func (e effective) node(v reflect.Value, f reflect.StructField, path string) *yaml.Node {
 	if s, ok := e.secrets[path]; ok {
-		return &yaml.Node{Kind: yaml.ScalarNode, Value: s}
+		return text(s)
 	}
 	switch x := v.Addr().Interface().(type) {
 	case *Reward:
@@ -119,7 +120,7 @@ func (e effective) sources(s Sources, path string) *yaml.Node {
 // free builds the YAML of a value without tags.
 func (e effective) free(v any, path string) *yaml.Node {
 	if s, ok := e.secrets[path]; ok {
-		return &yaml.Node{Kind: yaml.ScalarNode, Value: s}
+		return text(s)
 	}
 	switch x := v.(type) {
 	case map[string]any:
@@ -167,10 +168,11 @@ func (e effective) free(v any, path string) *yaml.Node {
 func text(s string) *yaml.Node {
 	n := &yaml.Node{}
 	n.SetString(s)
-	if n.Style == 0 { // quoted where a plain scalar would be something else
-		if (&yaml.Node{Kind: yaml.ScalarNode, Value: s}).ShortTag() != "!!str" {
-			n.Style = yaml.DoubleQuotedStyle
-		}
+	switch {
+	case n.Style == yaml.LiteralStyle && strings.TrimLeftFunc(s, unicode.IsSpace) != s: // yaml.v3 writes a wrong indentation for such a block
+		n.Style = yaml.DoubleQuotedStyle
+	case n.Style == 0 && (&yaml.Node{Kind: yaml.ScalarNode, Value: s}).ShortTag() != "!!str": // a plain scalar would be something else
+		n.Style = yaml.DoubleQuotedStyle
 	}
 	return n
 }

@@ -3,10 +3,12 @@ package job_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -337,6 +339,31 @@ func TestEffectiveReadsBackAsTheSameJob(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, string(a), string(b))
 	require.Equal(t, "yes", again.Agent.System)
+}
+
+// A text of several lines reads back as it is, whatever white space it begins with, in a list too.
+func TestTextsThatBeginWithWhiteSpaceReadBack(t *testing.T) {
+	for _, text := range []string{"\na", "  a\nb", "\ta\nb", "\n    seed: 7\n", "\n\n# x", " \n", "a\n  b\n", "a\n", "\u00a0a\nb", "\u2028a\nb"} {
+		t.Run(strconv.Quote(text), func(t *testing.T) {
+			quoted, err := json.Marshal(text)
+			require.NoError(t, err)
+			c, err := parse(strings.Replace(good, "rewards: [", fmt.Sprintf("rewards: [{name: judge, prompt: %s}, ", quoted), 1)+fmt.Sprintf("agent: {system: %s}\n", quoted), job.Options{})
+			require.NoError(t, err)
+			again, err := parse(string(c.Source()), job.Options{})
+			require.NoError(t, err, "%s", c.Source())
+			require.Equal(t, text, again.Agent.System)
+			require.Equal(t, text, again.Rewards[0].Params["prompt"])
+
+			quoted, err = json.Marshal(text + "${NAME}")
+			require.NoError(t, err)
+			env := job.Options{Env: func(string) (string, bool) { return "x", true }}
+			c, err = parse(strings.Replace(good, "rewards: [", fmt.Sprintf("rewards: [{name: judge, prompt: %s}, ", quoted), 1), env)
+			require.NoError(t, err)
+			again, err = parse(string(c.Source()), env)
+			require.NoError(t, err, "%s", c.Source())
+			require.Equal(t, text+"x", again.Rewards[0].Params["prompt"])
+		})
+	}
 }
 
 func TestAliasesAreFollowedAndBounded(t *testing.T) {
