@@ -195,6 +195,21 @@ func TestPlannedStepsOfEpochs(t *testing.T) {
 	}
 }
 
+// The estimator and the loss are told by their names where the job gives them keys.
+func TestTheAlgorithmThatAJobGivesKeys(t *testing.T) {
+	for block, want := range map[string]string{
+		"{advantage: rloo, loss: gspo}":                                            "rloo/gspo",
+		"{advantage: {name: gae, lambda: 0.95}, loss: ppo_clip}":                   "gae/ppo_clip",
+		"{advantage: {name: tree, intra: 1}, loss: {name: sapo, tau_negative: 2}}": "tree/sapo",
+	} {
+		dir := filepath.Join(t.TempDir(), "r")
+		overviewtest.Run{Job: "version: 1\nname: r\nmodel: {path: tiny}\nalgorithm: " + block + "\n", Steps: overviewtest.Steps(0.5)}.Write(t, dir)
+		r := overview.Read(dir)
+		require.Empty(t, r.Error)
+		require.Equal(t, want, r.Algorithm)
+	}
+}
+
 // Numbers of steps that the job takes from the environment stand in the folder's copy by their names.
 func TestStepsFromTheEnvironment(t *testing.T) {
 	for _, planned := range []int{7, 0} {

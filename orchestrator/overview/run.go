@@ -69,14 +69,30 @@ type jobFacts struct {
 		Path string `yaml:"path"`
 	} `yaml:"model"`
 	Algorithm struct {
-		Advantage string `yaml:"advantage"`
-		Loss      string `yaml:"loss"`
+		Advantage choice `yaml:"advantage"`
+		Loss      choice `yaml:"loss"`
 	} `yaml:"algorithm"`
 	SFT     any `yaml:"sft"`
 	Distill any `yaml:"distill"`
 	Trainer struct {
 		Steps any `yaml:"steps"` // a number, or a ${NAME}
 	} `yaml:"trainer"`
+}
+
+// choice is the name of an estimator or a loss, which a job may give keys: {name: NAME, key: value}.
+type choice string
+
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (c *choice) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind != yaml.MappingNode {
+		return n.Decode((*string)(c))
+	}
+	var named struct {
+		Name string `yaml:"name"`
+	}
+	err := n.Decode(&named)
+	*c = choice(named.Name)
+	return err
 }
 
 func (f jobFacts) algorithm() string {
@@ -86,7 +102,7 @@ func (f jobFacts) algorithm() string {
 	case f.Distill != nil:
 		return "distill"
 	}
-	return strings.Trim(f.Algorithm.Advantage+"/"+f.Algorithm.Loss, "/")
+	return strings.Trim(string(f.Algorithm.Advantage+"/"+f.Algorithm.Loss), "/")
 }
 
 // planned is how many steps the run takes, as its process wrote down. An older program did not: then it is what the job says, where that is a number of
