@@ -1,6 +1,7 @@
 package algorithms
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -66,11 +67,9 @@ type ResolvedEstimator struct {
 	estimator Estimator
 }
 
-// estimator makes the estimator that the job names, GRPO where it names none.
+// estimator makes the estimator that the job names, DefaultAdvantage where it names none.
 func (c Choice) estimator(r *Registry) (out ResolvedEstimator, err error) {
-	if c.Name == "" {
-		c.Name = "grpo"
-	}
+	c.Name = cmp.Or(c.Name, DefaultAdvantage)
 	if out.EstimatorSpec, err = lookup("advantage", c.Name, r.estimators); err != nil {
 		return out, err
 	}

@@ -29,6 +29,12 @@ type Config struct {
 	Overlong        Overlong   `json:"overlong,omitempty" yaml:"overlong,omitempty" doc:"soft punishment of trajectories that come close to rollout.max_tokens"`
 }
 
+// The estimator and the loss of a job that names none.
+const (
+	DefaultAdvantage = "grpo"
+	DefaultLoss      = "ppo_clip"
+)
+
 // KL is a penalty for leaving the frozen reference policy.
 type KL struct {
 	Coefficient float64 `json:"coefficient,omitempty" yaml:"coefficient,omitempty" doc:"of the penalty; 0: none, and no reference" range:"0 or more"`

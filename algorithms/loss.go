@@ -1,6 +1,7 @@
 package algorithms
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -33,12 +34,10 @@ type ResolvedLoss struct {
 	Settings Settings
 }
 
-// loss resolves the loss that the job names, ppo_clip where it names none, and its clipping.
+// loss resolves the loss that the job names, DefaultLoss where it names none, and its clipping.
 func (c Config) loss(r *Registry) (out ResolvedLoss, err error) {
 	choice := c.Loss
-	if choice.Name == "" {
-		choice.Name = "ppo_clip"
-	}
+	choice.Name = cmp.Or(choice.Name, DefaultLoss)
 	if out.LossSpec, err = lookup("loss", choice.Name, r.losses); err != nil {
 		return out, err
 	}

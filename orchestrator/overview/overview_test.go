@@ -195,9 +195,10 @@ func TestPlannedStepsOfEpochs(t *testing.T) {
 	}
 }
 
-// The estimator and the loss are told by their names where the job gives them keys.
-func TestTheAlgorithmThatAJobGivesKeys(t *testing.T) {
+// The estimator and the loss are told by their names where the job gives them keys, and where it leaves them out.
+func TestTheAlgorithmOfAJob(t *testing.T) {
 	for block, want := range map[string]string{
+		"{}": "grpo/ppo_clip", "null": "grpo/ppo_clip", "{advantage: rloo}": "rloo/ppo_clip", "{loss: gspo, clip_low: 0.1}": "grpo/gspo",
 		"{advantage: rloo, loss: gspo}":                                            "rloo/gspo",
 		"{advantage: {name: gae, lambda: 0.95}, loss: ppo_clip}":                   "gae/ppo_clip",
 		"{advantage: {name: tree, intra: 1}, loss: {name: sapo, tau_negative: 2}}": "tree/sapo",

@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -102,7 +103,7 @@ func (f jobFacts) algorithm() string {
 	case f.Distill != nil:
 		return "distill"
 	}
-	return strings.Trim(string(f.Algorithm.Advantage+"/"+f.Algorithm.Loss), "/")
+	return string(cmp.Or(f.Algorithm.Advantage, algorithms.DefaultAdvantage) + "/" + cmp.Or(f.Algorithm.Loss, algorithms.DefaultLoss))
 }
 
 // planned is how many steps the run takes, as its process wrote down. An older program did not: then it is what the job says, where that is a number of
