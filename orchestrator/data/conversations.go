@@ -23,7 +23,7 @@ import (
 
 // Conversation is a recorded conversation to learn from.
 type Conversation struct {
-	ID       string // FILE:LINE
+	ID       string // FILE:LINE; FILE:ITEM in a list of which items share a line
 	Messages []trajectory.Message
 	Learned  []bool            // [messages] what the assistant said and a weight of 0 does not exclude
 	Tools    []json.RawMessage // OpenAI schemas that the conversation brings; nil: none
@@ -33,8 +33,8 @@ type Conversation struct {
 // the assistant with "weight": 0 is read and not learned. columns maps messages to the file's name.
 func ReadConversations(path string, columns map[string]string) (out []Conversation, hash string, err error) {
 	key := column(columns, "messages")
-	hash, err = eachLine(path, func(line int, object map[string]any, text []byte) error {
-		c := Conversation{ID: path + ":" + strconv.Itoa(line)}
+	hash, err = eachLine(path, func(at place, object map[string]any, text []byte) error {
+		c := Conversation{ID: path + ":" + strconv.Itoa(at.number())}
 		var err error
 		if object[key] == nil {
 			return missingColumn("messages", key, object)

@@ -128,8 +128,8 @@ func ownTasks(j *job.Job, own Own, split string, n int) (*Tasks, error) {
 func readTasks(path string, columns map[string]string, bare bool) (*Tasks, error) {
 	out := &Tasks{Path: path}
 	promptKey, idKey := column(columns, "prompt"), column(columns, "id")
-	seen := map[string]int{}
-	hash, err := eachLine(path, func(line int, object map[string]any, _ []byte) error {
+	seen := map[string]place{}
+	hash, err := eachLine(path, func(at place, object map[string]any, _ []byte) error {
 		var prompt []trajectory.Message
 		if object[promptKey] != nil || !bare {
 			var err error
@@ -140,16 +140,16 @@ func readTasks(path string, columns map[string]string, bare bool) (*Tasks, error
 				return fmt.Errorf("the column %q %w", promptKey, err)
 			}
 		}
-		id := strconv.Itoa(line)
+		id := strconv.Itoa(at.number())
 		if v, ok := object[idKey]; ok {
 			if id, ok = v.(string); !ok || id == "" {
 				return fmt.Errorf("the column %q must be text that is not empty", idKey)
 			}
 		}
 		if first, ok := seen[id]; ok {
-			return fmt.Errorf("the id %q was given in line %d already", id, first)
+			return fmt.Errorf("the id %q was given in %v already", id, first)
 		}
-		seen[id] = line
+		seen[id] = at
 		delete(object, promptKey)
 		if from := columns["answer"]; from != "" && from != "answer" {
 			object["answer"] = object[from]
@@ -256,9 +256,25 @@ func joined(m *trajectory.Message) string {
 	return strings.Join(texts, "\n")
 }
 
-// eachLine calls f for every object of a file of JSON lines, or of one JSON list, with the line that it begins in, and
+// place is where an object stands in a file.
+type place struct {
+	line int // that it begins in
+	item int // its number, from 1, in a list of which items share a line; 0: the line tells which object it is
+}
+
+// number tells the object from the others of its file.
+func (p place) number() int { return cmp.Or(p.item, p.line) }
+
+func (p place) String() string {
+	if p.item > 0 {
+		return "item " + strconv.Itoa(p.item)
+	}
+	return "line " + strconv.Itoa(p.line)
+}
+
+// eachLine calls f for every object of a file of JSON lines, or of one JSON list, with the place that it has there, and
 // returns the file's hash.
-func eachLine(path string, f func(line int, object map[string]any, text []byte) error) (string, error) {
+func eachLine(path string, f func(at place, object map[string]any, text []byte) error) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
@@ -288,7 +304,7 @@ func eachLine(path string, f func(line int, object map[string]any, text []byte) 
 // mostBroken is how many different faults of the lines of a file are told at once.
 const mostBroken = 5
 
-func eachOf(path string, data []byte, f func(line int, object map[string]any, text []byte) error) error {
+func eachOf(path string, data []byte, f func(at place, object map[string]any, text []byte) error) error {
 	line := 0
 	var broken []*faultyLine
 	for text := range bytes.Lines(data) {
@@ -296,7 +312,7 @@ func eachOf(path string, data []byte, f func(line int, object map[string]any, te
 		if text = bytes.TrimSpace(text); len(text) == 0 {
 			continue
 		}
-		err := eachObject(text, func(object map[string]any) error { return f(line, object, text) })
+		err := eachObject(text, func(object map[string]any) error { return f(place{line: line}, object, text) })
 		if err == nil {
 			continue
 		}
@@ -353,46 +369,73 @@ func eachObject(text []byte, f func(object map[string]any) error) error {
 	return f(object)
 }
 
-func eachItem(path string, data []byte, f func(line int, object map[string]any, text []byte) error) error {
+func eachItem(path string, data []byte, f func(at place, object map[string]any, text []byte) error) error {
+	items, broken := itemsOf(path, data)
+	shared := false
+	for i := 1; i < len(items); i++ {
+		shared = shared || items[i].line == items[i-1].line
+	}
+	for i, item := range items {
+		at, where := place{line: item.line}, ""
+		if shared {
+			at.item = i + 1
+			where = at.String() + ": "
+		}
+		if err := eachObject(item.text, func(object map[string]any) error { return f(at, object, item.text) }); err != nil {
+			return fmt.Errorf("%s:%d: %s%w", path, at.line, where, err)
+		}
+	}
+	return broken
+}
+
+// item is one of a list, and the line that it begins in.
+type item struct {
+	line int
+	text json.RawMessage
+}
+
+// itemsOf are the objects of a list, those before the place where it is broken.
+func itemsOf(path string, data []byte) (items []item, err error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
+	counted, lines := 0, 1
 	line := func() int { // of the next value
 		at := int(d.InputOffset())
 		for at < len(data) && (data[at] <= ' ' || data[at] == ',') {
 			at++
 		}
-		return 1 + bytes.Count(data[:at], []byte{'\n'})
+		lines += bytes.Count(data[counted:at], []byte{'\n'})
+		counted = at
+		return lines
 	}
 	broken := func(at int) error {
 		return fmt.Errorf("%s:%d: the list is broken here; it must hold JSON objects", path, at)
 	}
 	if _, err := d.Token(); err != nil {
-		return broken(1)
+		return nil, broken(1)
 	}
 	for d.More() {
 		at := line()
 		var text json.RawMessage
 		if err := d.Decode(&text); err != nil || text[0] != '{' {
-			return broken(at)
+			return items, broken(at)
 		}
-		if err := eachObject(text, func(object map[string]any) error { return f(at, object, text) }); err != nil {
-			return fmt.Errorf("%s:%d: %w", path, at, err)
-		}
+		items = append(items, item{at, text})
 	}
 	at := line()
 	if _, err := d.Token(); err != nil {
-		return broken(at)
+		return items, broken(at)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s:%d: more follows the list", path, line())
+		return items, fmt.Errorf("%s:%d: more follows the list", path, line())
 	}
-	return nil
+	return items, nil
 }
 
 // ReadExamples reads worked conversations, one {"messages": […]} a line.
 func ReadExamples(path string) ([]trajectory.Message, error) {
 	var out []trajectory.Message
-	_, err := eachLine(path, func(_ int, object map[string]any, _ []byte) error {
+	_, err := eachLine(path, func(_ place, object map[string]any, _ []byte) error {
 		messages, err := promptOf(object["messages"])
 		if err != nil {
 			return fmt.Errorf(`the key "messages" %w`, err)

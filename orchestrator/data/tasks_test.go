@@ -58,6 +58,37 @@ func TestTextPartsOfAMessageAreOneText(t *testing.T) {
 	}
 }
 
+// Items of a list that share a line, as json.dump writes all of them, are told apart by their number.
+func TestAListInOneLine(t *testing.T) {
+	for text, want := range map[string][]string{
+		`[{"prompt": "a"}, {"prompt": "b"}, {"prompt": "c"}]`:              {"1", "2", "3"},
+		`[{"prompt": "a"}, {"prompt": "b"},` + "\n\n" + `{"prompt": "c"}]`: {"1", "2", "3"},
+		`[{"prompt": "a"},` + "\n\n" + `{"prompt": "c"}]`:                  {"1", "3"},
+	} {
+		path := write(t, "a.json", text)
+		got, err := readTasks(path, nil, false)
+		require.NoError(t, err, text)
+		require.Equal(t, want, ids(got.Tasks), text)
+		list := strings.NewReplacer(`{"prompt": `, `{"messages": [{"role": "assistant", "content": `, `}`, `}]}`).Replace(text)
+		path = write(t, "b.json", list)
+		conversations, _, err := ReadConversations(path, nil)
+		require.NoError(t, err, list)
+		require.Len(t, conversations, len(want))
+		for i, c := range conversations {
+			require.Equal(t, path+":"+want[i], c.ID)
+		}
+	}
+	for text, want := range map[string]string{
+		`[{"id": "x", "prompt": "a"}, {"id": "y", "prompt": "b"}, {"id": "x", "prompt": "c"}]`: `1: item 3: the id "x" was given in item 1 already`,
+		`[{"id": "x", "prompt": "a"},` + "\n" + `{"id": "x", "prompt": "c"}]`:                  `2: the id "x" was given in line 1 already`,
+		`[{"prompt": "a"}, {"prompt": "b"}, 3]`:                                                `1: the list is broken here; it must hold JSON objects`,
+	} {
+		path := write(t, "a.json", text)
+		_, err := readTasks(path, nil, false)
+		require.EqualError(t, err, path+":"+want)
+	}
+}
+
 // Files that editors of Windows write begin with a byte order mark and end their lines with CR LF.
 func TestTasksOfAWindowsEditor(t *testing.T) {
 	for name, text := range map[string]string{
@@ -68,8 +99,8 @@ func TestTasksOfAWindowsEditor(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "tasks.jsonl")
 			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 			var lines []int
-			_, err := eachLine(path, func(line int, _ map[string]any, _ []byte) error {
-				lines = append(lines, line)
+			_, err := eachLine(path, func(at place, _ map[string]any, _ []byte) error {
+				lines = append(lines, at.line)
 				return nil
 			})
 			require.NoError(t, err)
