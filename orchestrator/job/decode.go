@@ -64,7 +64,7 @@ func (d *decoder) follow(n *yaml.Node) *yaml.Node {
 	for range 100 {
 		if d.nodes++; d.nodes > maxNodes {
 			if d.nodes == maxNodes+1 {
-				d.found.fail(n, "the file has more than %d values", maxNodes)
+				d.tooMany(n)
 			}
 			return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null", Line: n.Line, Column: n.Column}
 		}
@@ -74,6 +74,10 @@ func (d *decoder) follow(n *yaml.Node) *yaml.Node {
 		n = n.Alias
 	}
 	return n
+}
+
+func (d *decoder) tooMany(n *yaml.Node) {
+	d.found.fail(n, "the file has more than %d values", maxNodes)
 }
 
 // mapping calls f for each key of n; a key that is not a text or comes twice is a problem.

@@ -65,7 +65,24 @@ func indentedByTab(data []byte) int {
 	return 0
 }
 
-// applySet applies one --set option to the tree.
+// withoutAliases is a copy of the tree in which a copy of what it refers to stands for each alias, so that a change in one place changes no other. left
+// counts down the nodes that it may still have: below 0 the copy is not whole.
+func withoutAliases(n *yaml.Node, left *int) *yaml.Node {
+	if *left--; *left < 0 {
+		return n
+	}
+	if n.Kind == yaml.AliasNode {
+		return withoutAliases(n.Alias, left)
+	}
+	out := *n
+	out.Content = make([]*yaml.Node, len(n.Content))
+	for i, c := range n.Content {
+		out.Content[i] = withoutAliases(c, left)
+	}
+	return &out
+}
+
+// applySet applies one --set option to a tree without aliases.
 func applySet(f *findings, root *yaml.Node, option string) {
 	label := "--set " + option
 	fail := func(format string, args ...any) {
@@ -89,9 +106,6 @@ func applySet(f *findings, root *yaml.Node, option string) {
 	n := root
 	keys := strings.Split(path, ".")
 	for i, key := range keys {
-		for n.Kind == yaml.AliasNode {
-			n = n.Alias
-		}
 		last := i == len(keys)-1
 		next := child(n, key)
 		switch {

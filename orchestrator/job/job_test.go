@@ -378,6 +378,23 @@ func TestAliasesAreFollowedAndBounded(t *testing.T) {
 	}
 	_, err = parse(bomb, job.Options{})
 	require.ErrorContains(t, err, "the file has more than 100000 values")
+	_, err = parse(bomb, job.Options{Set: []string{"name=b"}})
+	require.ErrorContains(t, err, "the file has more than 100000 values")
+	_, err = parse("version: 1\nname: a\nmodel: {path: m}\nrewards: [{name: a, a: &a [*a]}]\n", job.Options{Set: []string{"name=b"}})
+	require.ErrorContains(t, err, "the file has more than 100000 values")
+}
+
+// --set changes the key that it names and no other: neither those that refer to the same anchor, nor the one that has it.
+func TestSetLeavesWhatSharesAnAnchor(t *testing.T) {
+	text := good + "rollout: {group_size: &n 4}\ntrainer: {steps: *n}\n"
+	for option, want := range map[string][2]int{"rollout.group_size=8": {8, 4}, "trainer.steps=8": {4, 8}} {
+		c, err := parse(text, job.Options{Set: []string{option}})
+		require.NoError(t, err)
+		require.Equal(t, want, [2]int{c.Rollout.GroupSize, c.Trainer.Steps}, option)
+	}
+	c, err := parse(good+"engine: {kind: mine, params: {a: &p {k: 1}, b: *p, c: *p}}\n", job.Options{Set: []string{"engine.params.b.k=2", "engine.params.c=3"}})
+	require.NoError(t, err)
+	require.Equal(t, map[string]any{"a": map[string]any{"k": int64(1)}, "b": map[string]any{"k": int64(2)}, "c": int64(3)}, c.Engine.Params)
 }
 
 func TestSchemaDescribesEveryKey(t *testing.T) {

@@ -164,6 +164,13 @@ func draft(path string, data []byte, o Options) (*Job, error) {
 	if root == nil {
 		return nil, asError(d.found.problems)
 	}
+	if len(o.Set) > 0 {
+		left := maxNodes
+		if root = withoutAliases(root, &left); left < 0 {
+			d.tooMany(root)
+			return nil, asError(d.found.problems)
+		}
+	}
 	for _, s := range o.Set {
 		applySet(d.found, root, s)
 	}
