@@ -167,7 +167,9 @@ func (l limits) allowed(kind string) string {
 	return out
 }
 
-// hint is how to write what was meant by a text where a number stands: 30s, 4k, "16", 1,024. "" where that is refused too.
+var thousands = regexp.MustCompile(`^[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+([^0-9,]|$)`) // commas that group digits by three
+
+// hint is how to write what was meant by a text where a number stands: 30s, 4k, "16", 1,024, 0,7. "" where that is refused too.
 func (l limits) hint(n *yaml.Node, whole bool) string {
 	if n.Kind != yaml.ScalarNode {
 		return ""
@@ -175,7 +177,13 @@ func (l limits) hint(n *yaml.Node, whole bool) string {
 	if took, err := time.ParseDuration(n.Value); err == nil && l.unit == "s" {
 		return fmt.Sprintf("; write the seconds alone: %v", took.Seconds())
 	}
-	bare, times := strings.NewReplacer(",", "", "_", "", "'", "", " ", "").Replace(n.Value), 1.0
+	bare, times := strings.NewReplacer("_", "", "'", "", " ", "").Replace(n.Value), 1.0
+	switch {
+	case thousands.MatchString(bare):
+		bare = strings.ReplaceAll(bare, ",", "")
+	case strings.Count(bare, ",") == 1: // the decimal comma of many languages
+		bare = strings.Replace(bare, ",", ".", 1)
+	}
 	if len(bare) > 1 && strings.ContainsAny(bare[len(bare)-1:], "kK") {
 		bare, times = bare[:len(bare)-1], 1000
 	}
