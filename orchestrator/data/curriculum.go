@@ -16,7 +16,7 @@ import (
 // curriculum is a curriculum: it makes the order of each epoch of each pool. No task comes twice in an epoch.
 type curriculum struct {
 	by      string
-	seed    uint64
+	orders  Orders
 	pools   [][]trajectory.Task
 	numbers [][]float64    // difficulty: [pool][task]
 	epochs  int            // difficulty: that are ordered
@@ -59,7 +59,7 @@ type last struct {
 
 // newCurriculum makes the curriculum of the pools that tasks are dealt from.
 func newCurriculum(c job.Curriculum, path string, success *float64, pools [][]trajectory.Task, seed uint64) (*curriculum, error) {
-	out := &curriculum{by: c.By, seed: seed, pools: pools, epochs: c.Epochs, success: success, where: map[string]int{}, state: &CurriculumState{By: c.By, Pools: make([]tracked, len(pools))}}
+	out := &curriculum{by: c.By, orders: Orders{seed: seed}, pools: pools, epochs: c.Epochs, success: success, where: map[string]int{}, state: &CurriculumState{By: c.By, Pools: make([]tracked, len(pools))}}
 	for k, tasks := range pools {
 		numbers := make([]float64, len(tasks))
 		for i, t := range tasks {
@@ -101,7 +101,7 @@ func (c *curriculum) index(k, at int) int {
 			return e.Order[at-e.Start]
 		}
 	}
-	return Index(c.seed, k, n, at)
+	return c.orders.Index(k, n, at)
 }
 
 // reach begins epochs until one holds the position.
@@ -116,7 +116,7 @@ func (c *curriculum) reach(k, at int) {
 // order makes an epoch.
 func (c *curriculum) order(k, number int) []int {
 	tasks := c.pools[k]
-	r := permutation(c.seed, k, number)
+	r := permutation(c.orders.seed, k, number)
 	order := r.Perm(len(tasks))
 	known := c.state.Pools[k].Last
 	switch c.by {

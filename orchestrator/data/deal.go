@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/trajectory"
@@ -16,14 +17,14 @@ import (
 // from the run on its state, which is part of the checkpoint: a resumed run is dealt the same tasks.
 type Dealer struct {
 	Strata     [][]trajectory.Task
-	seed       uint64
+	orders     Orders
 	mix        *mixture    // of the sources; nil: there is one, or strata
 	curriculum *curriculum // nil: every epoch in a random order
 	spread     *spread     // nil: every epoch holds each task of the pool once
 }
 
 func NewDealer(data *Tasks, d job.Data, groups int, seed uint64) (*Dealer, error) {
-	s := &Dealer{seed: seed, Strata: [][]trajectory.Task{data.Tasks}}
+	s := &Dealer{orders: Orders{seed: seed}, Strata: [][]trajectory.Task{data.Tasks}}
 	switch {
 	case d.Balance != "":
 		if err := s.balance(data, d.Balance, groups); err != nil {
@@ -231,7 +232,7 @@ func (s *Dealer) Task(stratum, at int) trajectory.Task {
 	if s.curriculum != nil {
 		return all[s.curriculum.index(pool, at)]
 	}
-	return all[Index(s.seed, pool, len(all), at)]
+	return all[s.orders.Index(pool, len(all), at)]
 }
 
 // Reweigh has a run that was dealt so many tasks go on with the job's weights of its sources: was is what Reweigh returned when the run was worked on
@@ -287,9 +288,39 @@ func (s *Dealer) Positions(dealt []int, steps, each int) []int {
 	return slices.Repeat([]int{steps * each}, len(s.Strata))
 }
 
-// Index is the index among n things that a position gets: every epoch is a seeded permutation of its own.
-func Index(seed uint64, stratum, n, at int) int {
-	return permutation(seed, stratum, at/n).Perm(n)[at%n]
+// Orders are the orders that strata of things are dealt in: every epoch of a stratum is a seeded permutation of its own. Of each stratum the two
+// permutations that were made last are kept, because rollouts of one epoch are still asked for when the next has begun. It is safe for concurrent use.
+type Orders struct {
+	seed uint64
+	mu   sync.Mutex
+	kept map[int][2]permuted // by stratum, the newer one first
+}
+
+// permuted is the order of an epoch.
+type permuted struct {
+	epoch int
+	order []int
+}
+
+// NewOrders makes the orders of a seed.
+func NewOrders(seed uint64) *Orders { return &Orders{seed: seed} }
+
+// Index is the index among the n things of a stratum that a position gets.
+func (o *Orders) Index(stratum, n, at int) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	kept := o.kept[stratum]
+	for _, p := range kept {
+		if p.epoch == at/n && len(p.order) == n {
+			return p.order[at%n]
+		}
+	}
+	if o.kept == nil {
+		o.kept = map[int][2]permuted{}
+	}
+	made := permuted{at / n, permutation(o.seed, stratum, at/n).Perm(n)}
+	o.kept[stratum] = [2]permuted{made, kept[0]}
+	return made.order[at%n]
 }
 
 // permutation is the source of an epoch's order.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -44,6 +45,35 @@ func TestSharesOfAMixture(t *testing.T) {
 				require.InDelta(t, float64((at+1)*w)/float64(total), given[k], 1.5)
 			}
 		}
+	}
+}
+
+// A task of an epoch that has begun is dealt without another shuffle of all tasks, also where two epochs are dealt from by turns, and it is the one that
+// the epoch's permutation has there.
+func TestAnEpochIsShuffledOnce(t *testing.T) {
+	const n = 10_000
+	data := &Tasks{Tasks: numberedFrom("", n)}
+	for i := range data.Tasks {
+		data.Tasks[i].Fields["kind"] = string(rune('a' + i%2))
+	}
+	for name, d := range map[string]job.Data{"plain": {}, "balance": {Balance: "kind"}, "spread": {Spread: "kind"}} {
+		t.Run(name, func(t *testing.T) {
+			s, err := NewDealer(data, d, 2, 3)
+			require.NoError(t, err)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			for i := range 100 {
+				s.Task(0, n-1-i)
+				s.Task(len(s.Strata)-1, n+i)
+			}
+			runtime.ReadMemStats(&after)
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(3*8*n), "bytes: the two permutations have 16n")
+		})
+	}
+	s, err := NewDealer(data, job.Data{}, 1, 3)
+	require.NoError(t, err)
+	for _, at := range []int{0, n, 1, n + 1, 5*n + 7, 2, 5*n + 8, n + 2} {
+		require.Equal(t, fmt.Sprint(permutation(3, 0, at/n).Perm(n)[at%n]), s.Task(0, at).ID, at)
 	}
 }
 

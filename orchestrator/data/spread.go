@@ -12,13 +12,13 @@ import (
 // come, and the tasks of a value are dealt through epochs of their own. A shuffle of the tasks alone leaves to chance how
 // often a short run meets one sort of task, and when. The task at a position depends on the seed and the position alone.
 type spread struct {
-	seed  uint64
-	pools [][][]int // [pool][value][task]: indices of the pool's tasks, values in alphabetical order
-	first []int     // [pool] number of its first value, counted over all pools behind the pools themselves
+	orders Orders
+	pools  [][][]int // [pool][value][task]: indices of the pool's tasks, values in alphabetical order
+	first  []int     // [pool] number of its first value, counted over all pools behind the pools themselves
 }
 
 func newSpread(data *Tasks, field string, pools [][]trajectory.Task, seed uint64) (*spread, error) {
-	out := &spread{seed: seed}
+	out := &spread{orders: Orders{seed: seed}}
 	number := len(pools)
 	for _, tasks := range pools {
 		byValue := map[string][]int{}
@@ -43,7 +43,7 @@ func newSpread(data *Tasks, field string, pools [][]trajectory.Task, seed uint64
 // the round is the position among the tasks of the value.
 func (s *spread) index(k, at int) int {
 	values := s.pools[k]
-	v, round := Index(s.seed, k, len(values), at), at/len(values)
+	v, round := s.orders.Index(k, len(values), at), at/len(values)
 	tasks := values[v]
-	return tasks[Index(s.seed, s.first[k]+v, len(tasks), round)]
+	return tasks[s.orders.Index(s.first[k]+v, len(tasks), round)]
 }

@@ -23,6 +23,7 @@ import (
 type SFT struct {
 	job         *job.Job
 	train, eval []*trajectory.Trajectory
+	orders      *data.Orders
 	total       int // conversations of the whole run, over its epochs; 0: as many as trainer.steps take
 	found       Found
 }
@@ -31,7 +32,7 @@ var _ Objective = (*SFT)(nil)
 
 // NewSFT learns conversations, and evaluates the loss of others; total is how many the run learns over its epochs, 0: as many as its steps take.
 func NewSFT(j *job.Job, train, eval []*trajectory.Trajectory, total int) *SFT {
-	return &SFT{job: j, train: train, eval: eval, total: total}
+	return &SFT{job: j, train: train, eval: eval, orders: data.NewOrders(j.Seed), total: total}
 }
 
 // ReadSFT reads what a job of supervised fine-tuning learns from, before a model is opened. total is the number of conversations of the whole
@@ -121,7 +122,7 @@ func (o *SFT) next(ctx context.Context, from At) (groups []trajectory.Group, end
 	var all sync.WaitGroup
 	errs := make([]error, end-at)
 	for i := range end - at {
-		recorded := alone(o.train[data.Index(o.job.Seed, 0, len(o.train), at+i)])
+		recorded := alone(o.train[o.orders.Index(0, len(o.train), at+i)])
 		recorded.ID, recorded.Step, recorded.Group, recorded.Index = store.SFT+"-"+strconv.Itoa(step)+"-"+strconv.Itoa(i), step, i, 0
 		task := trajectory.Task{ID: recorded.TaskID}
 		groups = append(groups, trajectory.Group{Task: task, Trajectories: []*trajectory.Trajectory{&recorded}})

@@ -2,6 +2,8 @@ package objective
 
 import (
 	"path/filepath"
+	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +12,25 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+// A batch does not shuffle all conversations anew for each of its own.
+func TestConversationsOfAnEpochAreShuffledOnce(t *testing.T) {
+	const n, batch = 100_000, 8
+	s := &trajectory.Sample{}
+	require.NoError(t, s.AppendResponse([]int32{2}, []float32{-1}, []int32{0}))
+	all := slices.Repeat([]*trajectory.Trajectory{{Samples: []*trajectory.Sample{s}}}, n)
+	db, err := store.Open(filepath.Join(t.TempDir(), store.File))
+	require.NoError(t, err)
+	defer db.Close()
+	o := NewSFT(&job.Job{SFT: &job.SFT{Batch: batch}}, all, nil, 0)
+	o.Prepare(Found{DB: db})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = o.Batch(t.Context(), At{})
+	require.NoError(t, err)
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2*8*n), "bytes: a permutation has 8n")
+}
 
 // What was learned from a run with trees stands by itself: it forks off nothing, and all of its turns are its own.
 func TestALearnedTrajectoryOfATreeStandsByItself(t *testing.T) {
