@@ -297,6 +297,7 @@ func TestTablesFit(t *testing.T) {
 		}
 	}
 	require.Regexp(t, `^A  runs/深+…$`, table(wide, 40)[1], "the letter takes the room that it needs")
+	require.Equal(t, []string{"run   step", ">abc     1"}, table([][]string{{"run", ">step"}, {">abc", "1"}}, 0), "of a name alone > is a mark")
 }
 
 // What an agent of another program sent is searched: its prompts and the results of its tools stand there alone.

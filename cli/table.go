@@ -13,16 +13,15 @@ import (
 func table(rows [][]string, width int) []string {
 	const between = 2
 	columns := len(rows[0])
-	wide := make([]int, columns)
+	wide, right := make([]int, columns), make([]bool, columns)
+	for i, name := range rows[0] {
+		rows[0][i], right[i] = strings.CutPrefix(name, ">")
+	}
 	for _, row := range rows {
 		for i := range row {
 			row[i] = terminal.Text(strings.ReplaceAll(row[i], "\n", " "))
-			wide[i] = max(wide[i], terminal.ColumnsOf(strings.TrimPrefix(row[i], ">")))
+			wide[i] = max(wide[i], terminal.ColumnsOf(row[i]))
 		}
-	}
-	right := make([]bool, columns)
-	for i, name := range rows[0] {
-		rows[0][i], right[i] = strings.CutPrefix(name, ">")
 	}
 	total := -between
 	for i, w := range wide {
