@@ -23,7 +23,7 @@ func WriteFile(ctx context.Context, f Format, path string, r Run) error {
 		if err := f.Build(ctx, w.Name(), r); err != nil {
 			return err
 		}
-		for _, rest := range []string{"-wal", "-shm"} { // of the database that is replaced; SQLite would take them for parts of the new one
+		for _, rest := range besideDatabase { // of the database that is replaced; SQLite would take them for parts of the new one
 			if err := os.Remove(path + rest); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
@@ -31,6 +31,35 @@ func WriteFile(ctx context.Context, f Format, path string, r Run) error {
 		return nil
 	})
 }
+
+// Written are the files in a run folder that exports and reports of its run wrote there. Of a run that cannot be read they are not known.
+func Written(ctx context.Context, dir string) (paths []string) {
+	r, err := Open(ctx, dir)
+	if err != nil {
+		return nil
+	}
+	for _, f := range formats {
+		if f.Send != nil {
+			continue
+		}
+		path := filepath.Join(dir, f.Name, f.File(r))
+		all := []string{path}
+		if f.Build != nil {
+			for _, rest := range besideDatabase {
+				all = append(all, path+rest)
+			}
+		}
+		for _, path := range all {
+			if info, err := os.Lstat(path); err == nil && !info.IsDir() {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths
+}
+
+// besideDatabase ends the names of the files that SQLite keeps beside a database.
+var besideDatabase = []string{"-wal", "-shm"}
 
 // Open reads a run folder, or a file metrics.jsonl, to be exported.
 func Open(ctx context.Context, dir string) (Run, error) {

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/overview/overviewtest"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // reported are the reports of a run of three steps that ended, and how long the end took.
@@ -52,6 +54,41 @@ func TestReportsThatCannotBeWrittenAreToldWithTheCommand(t *testing.T) {
 	files, err := os.ReadDir(filepath.Join(dir, "parquet"))
 	require.NoError(t, err)
 	require.Len(t, files, 1)
+}
+
+// What the deleted run was exported to is deleted with it, or TensorBoard would draw two runs as one. What others put beside it is kept.
+func TestOverwriteRemovesWhatWasExported(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run x")
+	overviewtest.Run{Steps: overviewtest.Steps(0.1, 0.2, 0.3), Train: []overviewtest.Sampled{{Reward: 1, Turns: make([]trajectory.Turn, 1)}}}.Write(t, dir)
+	for _, f := range export.Formats() {
+		if f.Send != nil {
+			continue
+		}
+		r, err := export.Open(t.Context(), dir)
+		require.NoError(t, err)
+		require.NoError(t, export.WriteFile(t.Context(), f, filepath.Join(dir, f.Name, f.File(r)), r))
+	}
+	mine := []string{"csv/mine.csv", "tensorboard/events.out.tfevents.1.run x", "wandb/offline-run-20260304_050607-00000000/run-00000000.wandb"}
+	for _, path := range mine {
+		path = filepath.Join(dir, path)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+	}
+	f := folderOf(t.Context(), dir, Options{Overwrite: true})
+	require.NoError(t, f.Open(&job.Job{}, func(string) {}))
+	require.NoError(t, f.Close())
+	var left []string
+	for _, f := range export.Formats() {
+		_ = filepath.WalkDir(filepath.Join(dir, f.Name), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				within, _ := filepath.Rel(dir, path)
+				left = append(left, within)
+			}
+			return nil
+		})
+	}
+	require.ElementsMatch(t, mine, left)
+	require.NoDirExists(t, filepath.Join(dir, "parquet"))
 }
 
 func TestAServerThatHangsIsWaitedForABoundedTime(t *testing.T) {

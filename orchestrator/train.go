@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 
+	"github.com/agentfly/agentfly/export"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/processes"
 	"github.com/agentfly/agentfly/orchestrator/report"
@@ -58,6 +59,14 @@ func (s *serialWriter) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
+// folderOf is the run folder of a training.
+func folderOf(ctx context.Context, dir string, o Options) *runfolder.Folder {
+	f := runfolder.New(dir, o.Resume)
+	f.Overwrite = o.Overwrite
+	f.Exported = func() []string { return export.Written(ctx, dir) }
+	return f
+}
+
 // Train runs a job to its end, or to an interruption: then it saves what it has and returns ErrInterrupted.
 func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report.Summary, err error) {
 	if err := j.TrainingErrors(); err != nil {
@@ -75,8 +84,7 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 		return sum, follow(ctx, j, algorithm, group, o)
 	}
 	o = o.serial()
-	t := &run{options: o, activity: &activity{tell: o.Event}, session: session.New(j), folder: runfolder.New(j.Output, o.Resume), ranks: group}
-	t.folder.Overwrite = o.Overwrite
+	t := &run{options: o, activity: &activity{tell: o.Event}, session: session.New(j), folder: folderOf(ctx, j.Output, o), ranks: group}
 	defer func() {
 		if errors.Is(err, ErrInterrupted) && o.Resumes != "" {
 			t.console().say("go on with     %s", o.Resumes)

@@ -141,6 +141,19 @@ func (f *Folder) foreign() error {
 	return nil
 }
 
+// removeExported removes what the run was exported to, and the folders that are empty then.
+func (f *Folder) removeExported() error {
+	for _, path := range f.Exported() {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("orchestrator: run folder: %w", err)
+		}
+		for dir := filepath.Dir(path); dir != filepath.Clean(f.Dir) && os.Remove(dir) == nil; {
+			dir = filepath.Dir(dir)
+		}
+	}
+	return nil
+}
+
 // clear removes the files of the run that the folder holds, and no others. The folder is locked: another process may be in its first step.
 func (f *Folder) clear(note func(string)) error {
 	steps, _, err := Steps(f.Dir)
@@ -151,6 +164,11 @@ func (f *Folder) clear(note func(string)) error {
 	older, _ := filepath.Glob(filepath.Join(f.Dir, "job.[0-9]*.yaml")) // the pattern is well formed
 	for _, path := range older {
 		names = append(names, filepath.Base(path))
+	}
+	if f.Exported != nil {
+		if err := f.removeExported(); err != nil {
+			return err
+		}
 	}
 	// the store goes last, and its log before it: as long as it is there the folder holds a run, wherever this ends
 	for _, name := range append(names, store.File+"-wal", store.File+"-shm", store.File) {

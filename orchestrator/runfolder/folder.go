@@ -40,10 +40,11 @@ const plannedFact = "planned"
 // Folder is the folder of a run.
 type Folder struct {
 	Dir       string
-	Overwrite bool         // a run that the folder holds is deleted when this one begins
-	Name      string       // of the run, which its weights have on servers; Identify finds it
-	DB        *store.Store // nil before Open
-	Metrics   *os.File     // metrics.jsonl; nil before Open
+	Overwrite bool            // a run that the folder holds is deleted when this one begins
+	Exported  func() []string // paths of what the run that the folder holds was exported to in it, which is deleted with that run; nil: nothing is known
+	Name      string          // of the run, which its weights have on servers; Identify finds it
+	DB        *store.Store    // nil before Open
+	Metrics   *os.File        // metrics.jsonl; nil before Open
 	resume    bool
 	unlock    func() // nil: it is not locked
 }
