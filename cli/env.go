@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/environments/openenv"
@@ -123,7 +122,11 @@ func setParams(params map[string]any, options []string) error {
 			return usagef("--param %s: write KEY=VALUE", option)
 		}
 		var v any
-		if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+		value, err := job.OptionValue(text)
+		if err == nil {
+			err = value.Decode(&v)
+		}
+		if err != nil {
 			return usagef("--param %s: the value is no YAML: %v", option, err)
 		}
 		here := params

@@ -106,3 +106,10 @@ def broken(final_response: str) -> float:
 	_, err = run("rewards", "list", file)
 	require.EqualError(t, err, file+" decorates no reward: write @reward() above a function, and from agentfly import reward")
 }
+
+// Parameters are read as --set reads settings of a job.
+func TestParametersTakeTextsLetterByLetter(t *testing.T) {
+	params := map[string]any{}
+	require.NoError(t, setParams(params, []string{"a=You are #1", "b=7", "c.d=[x, 2]", "c.e=", `f="7"`, "g=one\n# two"}))
+	require.Equal(t, map[string]any{"a": "You are #1", "b": 7, "c": map[string]any{"d": []any{"x", 2}, "e": nil}, "f": "7", "g": "one\n# two"}, params)
+}

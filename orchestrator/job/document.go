@@ -82,6 +82,23 @@ func withoutAliases(n *yaml.Node, left *int) *yaml.Node {
 	return &out
 }
 
+// OptionValue reads the value of an option KEY=VALUE, which is YAML. A text without quotes is taken letter by letter where YAML would make another one of
+// it: a # begins no comment, and lines are not joined.
+func OptionValue(text string) (*yaml.Node, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+		return nil, err
+	}
+	value := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
+	if len(doc.Content) == 1 {
+		value = doc.Content[0]
+	}
+	if given := strings.TrimSpace(text); value.Kind == yaml.ScalarNode && value.Style == 0 && value.Value != given {
+		value = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: given}
+	}
+	return value, nil
+}
+
 // applySet applies one --set option to a tree without aliases.
 func applySet(f *findings, root *yaml.Node, option string) {
 	label := "--set " + option
@@ -93,14 +110,10 @@ func applySet(f *findings, root *yaml.Node, option string) {
 		fail("write key.path=value, such as trainer.steps=10")
 		return
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+	value, err := OptionValue(text)
+	if err != nil {
 		fail("the value is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 		return
-	}
-	value := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
-	if len(doc.Content) == 1 {
-		value = doc.Content[0]
 	}
 	f.mark(value, label)
 	n := root

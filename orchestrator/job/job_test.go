@@ -267,6 +267,20 @@ func TestSetGoesThroughTheSameChecks(t *testing.T) {
 	}, "\n"), err.Error())
 }
 
+// A text of --set is the text that was given, also where YAML would take a part of it for a comment or an anchor, or join its lines.
+func TestSetTakesTextsLetterByLetter(t *testing.T) {
+	for given, want := range map[string]string{
+		"You are #1": "You are #1", "#1": "#1", "one\n# two\n\n three": "one\n# two\n\n three", "&co is kind": "&co is kind", "a\n---\nb": "a\n---\nb", "say 'hi' #2": "say 'hi' #2",
+		"'quoted' # and a comment": "quoted", `"a # b"`: "a # b", " blanks ": "blanks", "null": "", "": "", "a#b": "a#b", "${NAME} #1": "x #1",
+	} {
+		c, err := parse(good, job.Options{Set: []string{"agent.system=" + given}, Env: func(string) (string, bool) { return "x", true }})
+		require.NoError(t, err, given)
+		require.Equal(t, want, c.Agent.System, given)
+	}
+	_, err := parse(good, job.Options{Set: []string{"trainer.steps=5 # a few"}})
+	require.ErrorContains(t, err, `trainer.steps: the text "5 # a few", allowed is a whole number`)
+}
+
 func TestEnvironmentAndSecrets(t *testing.T) {
 	env := func(name string) (string, bool) {
 		v, ok := map[string]string{"STEPS": "12", "WHERE": "/data", "KEY": "hunter2"}[name]
