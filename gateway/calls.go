@@ -28,34 +28,36 @@ func (l *calls) add(c *call) {
 
 // repeated is the call that a request asks for once more; nil: it is a new one. A request with the mark of a call is that call. Else what decides is
 // whether the reply was read, because most clients mark nothing: one that sends the same again after an answer wants another one, and one that was
-// left by all its clients is asked for again. One that is marked as a retry is also of what was sent last, read or not, unless that failed.
+// left by all its clients is asked for again. One that is marked as a retry is, if there is none of these, of one call that failed, which is sampled
+// anew; else of what was sent last, read or not.
 //
-// A request without a mark never repeats a call whose client still waits, because an agent may sample a prompt several times side by side. No request
-// repeats a call of before a fork that did not come yet.
+// An agent may sample a prompt several times side by side. So a request without a mark never repeats a call whose client still waits, one that is marked
+// as a retry does only if that client tried less often, and a call that failed is asked for once more only once. No request repeats a call of before a
+// fork that did not come yet.
 func (l *calls) repeated(q asked) (found *call) {
 	same := l.byAsked[q.asks()]
-	anew := len(same) > 0 && same[len(same)-1].failed()
-	same = slices.DeleteFunc(same, (*call).failed) // those that failed are asked for anew
-	l.byAsked[q.asks()] = same
-	if len(same) == 0 {
-		delete(l.byAsked, q.asks())
-	}
-	best := 0
+	best, anew := 0, false
 	for _, c := range same {
-		fits := 0
+		fits, failed := 0, c.failed()
 		switch left := c.waiting == 0 && c.readers == 0; {
-		case c.coming:
+		case c.coming || failed && c.tries >= q.tries:
 		case q.mark != "" && q.mark == c.mark:
-			fits = 3
+			fits = 4
 		case q.mark != "" && c.mark != "": // its sender tells the two apart
-		case left:
+		case failed:
 			fits = 2
-		case q.retry && !anew:
+		case left:
+			fits = 3
+		case q.tries > 0 && (c.waiting == 0 || c.tries < q.tries):
 			fits = 1
 		}
 		if fits > 0 && fits >= best { // the newest of those that fit as well
-			found, best = c, fits
+			found, best, anew = c, fits, failed
 		}
+	}
+	if anew {
+		l.byAsked[q.asks()] = slices.DeleteFunc(same, func(c *call) bool { return c == found })
+		return nil
 	}
 	return found
 }
@@ -158,6 +160,7 @@ type call struct {
 	number  int    // as they came
 	asks    asking
 	mark    string // Idempotency-Key; "": none
+	tries   int    // how often its client had sent it before, as the newest request for it says
 	created time.Time
 	done    chan struct{} // closed when reply or err is there
 	reply   dialects.Reply

@@ -194,7 +194,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, d dialects.Dial
 		return
 	}
 	tries, _ := strconv.Atoi(r.Header.Get("X-Stainless-Retry-Count"))
-	in := asked{Request: q, dialect: d.Name(), header: r.Header, path: p.route, retry: tries > 0, mark: r.Header.Get("Idempotency-Key"), forms: formsAsked(q), variables: variablesAsked(q)}
+	in := asked{Request: q, dialect: d.Name(), header: r.Header, path: p.route, tries: tries, mark: r.Header.Get("Idempotency-Key"), forms: formsAsked(q), variables: variablesAsked(q)}
 	if unapplied := in.unapplied(h.o.Forms != nil); unapplied != nil {
 		w.Header().Set(unappliedHeader, strings.Join(unapplied, ", "))
 	}

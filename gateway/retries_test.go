@@ -3,10 +3,15 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,7 +102,7 @@ func TestARetryOverAnotherAPI(t *testing.T) {
 	}
 }
 
-func metrics(t *testing.T, b *bench) string {
+func metrics(t testing.TB, b *bench) string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	b.gate.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -159,4 +164,128 @@ func TestAnEqualCallBesideAReplyThatIsBeingWritten(t *testing.T) {
 	require.Contains(t, first.Body.String(), `"one"`)
 	require.Contains(t, second, `"two"`)
 	require.Equal(t, gateway.Outcome{Calls: 2}, b.session.Finish())
+}
+
+// equalCalls are clients that ask the same side by side.
+type equalCalls struct {
+	*bench
+	asked   atomic.Int32 // the engine
+	let     chan struct{}
+	replies chan string
+}
+
+// newEqualCalls has the engine break for its first requests, and hold the others until they are let.
+func newEqualCalls(t *testing.T, broken int) *equalCalls {
+	c := &equalCalls{let: make(chan struct{}), replies: make(chan string, 9)}
+	c.bench = newBench(t, func(engines.Request) (engines.Completion, error) {
+		n := int(c.asked.Add(1))
+		if n <= broken {
+			return engines.Completion{}, errors.New("it starts")
+		}
+		<-c.let
+		return rollouttest.Say(fmt.Sprintf("sample %d", n))
+	})
+	return c
+}
+
+// try sends the call, which its client sent so many times before.
+func (c *equalCalls) try(before int) (status int, text string) {
+	return c.post("/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`, "X-Stainless-Retry-Count", strconv.Itoa(before))
+}
+
+// samples lets the engine answer once all requests have come, and demands so many replies, each another sample.
+func (c *equalCalls) samples(requests, n int) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool {
+		repeated := 0
+		_, after, _ := strings.Cut(metrics(c.t, c.bench), `calls_total{result="repeated"} `)
+		_, _ = fmt.Sscan(after, &repeated)
+		return int(c.asked.Load())+repeated == requests
+	}, 5e9, 1e6)
+	close(c.let)
+	var said []string
+	for range n {
+		said = append(said, regexp.MustCompile(`sample \d+`).FindString(<-c.replies))
+	}
+	slices.Sort(said)
+	require.Len(c.t, slices.Compact(slices.Clone(said)), n, "%q", said)
+}
+
+// Who samples a prompt several times side by side gets as many samples also where calls fail and its client asks again: a marked retry is of one call that
+// failed, and of no other branch's.
+func TestRetriesOfEqualCallsSideBySide(t *testing.T) {
+	const branches = 4
+	for name, fail := range map[string]int{"each failed once": branches, "one failed once": 1} {
+		t.Run(name, func(t *testing.T) {
+			c := newEqualCalls(t, fail)
+			var failed sync.WaitGroup
+			failed.Add(fail)
+			for range branches {
+				go func() {
+					status, text := c.try(0)
+					if status == http.StatusServiceUnavailable {
+						failed.Done()
+						failed.Wait()
+						_, text = c.try(1)
+					}
+					c.replies <- text
+				}()
+			}
+			c.samples(branches+fail, branches)
+		})
+	}
+}
+
+// Equal calls whose first attempts never arrived come as retries: each is a call of its own while the others wait.
+func TestRetriesThatComeFirst(t *testing.T) {
+	c := newEqualCalls(t, 0)
+	for range 4 {
+		go func() {
+			_, text := c.try(1)
+			c.replies <- text
+		}()
+	}
+	c.samples(4, 4)
+}
+
+// Two clients that gave up on equal calls, which is not known here yet, and ask again wait for one of them each.
+func TestRetriesOfEqualCallsThatStillWait(t *testing.T) {
+	c := newEqualCalls(t, 0)
+	for range 2 {
+		go c.try(0)
+	}
+	require.Eventually(t, func() bool { return c.asked.Load() == 2 }, 5e9, 1e6)
+	for range 2 {
+		go func() {
+			_, text := c.try(1)
+			c.replies <- text
+		}()
+	}
+	c.samples(4, 2)
+	require.EqualValues(t, 2, c.asked.Load())
+}
+
+// Of a call that failed and an equal one that its client left, the two retries are one each.
+func TestRetriesOfACallThatFailedAndOneThatWasLeft(t *testing.T) {
+	c := newEqualCalls(t, 1)
+	status, _ := c.try(0)
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"messages":[{"role":"user","content":"x"}]}`))
+		r.Header.Set("Authorization", "Bearer "+testKey)
+		c.gate.ServeHTTP(httptest.NewRecorder(), r)
+	}()
+	require.Eventually(t, func() bool { return c.asked.Load() == 2 }, 5e9, 1e6)
+	leave()
+	<-left
+	for range 2 {
+		go func() {
+			_, text := c.try(1)
+			c.replies <- text
+		}()
+	}
+	c.samples(4, 2)
 }

@@ -121,7 +121,7 @@ type asked struct {
 	dialect string
 	header  http.Header
 	path    string
-	retry   bool     // the client marks it as sent before
+	tries   int      // how often it was sent before, as the client marks it
 	mark    string   // Idempotency-Key
 	forms   []string // parameters that ask for a form of the reply
 
@@ -154,6 +154,7 @@ func (s *Session) begin(q asked) (c *call, leave func(), err error) {
 		s.gate.figures.call(callRepeated)
 	}
 	c.waiting++
+	c.tries = max(c.tries, q.tries)
 	return c, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
