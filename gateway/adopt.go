@@ -51,7 +51,7 @@ func (s *Session) adopt(r *trajectory.Trajectory, forked bool) (adopted int) {
 		case !in.Whole:
 			before := s.growth.replies[in.After]
 			q.Tools = before.tools
-			if s.prompts.goOn(&p, before, q.Tools, messages) != nil {
+			if s.prompts.goOn(&p, before, q.Tools, messages, messages) != nil && s.prompts.goOn(&p, before, q.Tools, messages, dialects.Combined(messages, false)...) != nil {
 				return i
 			}
 			p.ids = of.TokenIDs[:was.CompletionStart]
@@ -60,9 +60,10 @@ func (s *Session) adopt(r *trajectory.Trajectory, forked bool) (adopted int) {
 				k = k.with(keyOf(m, s.growth.history.thoughts))
 			}
 		case messages != nil:
-			if _, p.text, err = s.gate.Renderer.Prompt(messages, q.Tools, true); err != nil {
+			if s.prompts.begin(&p, q.Tools, messages) != nil && s.prompts.begin(&p, q.Tools, dialects.Combined(messages, true)...) != nil {
 				return i
 			}
+			p.ids = of.TokenIDs[:was.CompletionStart]
 		}
 		if p.schemas, p.format, err = s.prompts.tools(q); err != nil {
 			return i

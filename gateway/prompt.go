@@ -34,7 +34,7 @@ type prompter struct {
 }
 
 // render makes the prompt of a request: where it goes on after the reply before, of the ids up to there and the rest of its messages, else of
-// all its messages.
+// all its messages. Both are combined only where the template refuses all of them as they are.
 func (m prompter) render(q asked, before *said, rest []trajectory.Message) (p prompt, err error) {
 	p = prompt{after: -1}
 	if p.schemas, p.format, err = m.tools(q); err != nil {
@@ -52,32 +52,53 @@ func (m prompter) render(q asked, before *said, rest []trajectory.Message) (p pr
 	if before != nil {
 		p.after = before.turn
 	}
-	if before != nil && before.schemas == p.schemas && len(rest) > 0 && m.goOn(&p, before, q.Tools, rest) == nil {
+	goesOn := before != nil && before.schemas == p.schemas && len(rest) > 0
+	if goesOn && m.goOn(&p, before, q.Tools, rest, rest) == nil {
 		return p, nil
 	}
-	if p.ids, p.text, err = m.renderer.Prompt(q.Messages, q.Tools, true); err != nil {
+	if m.begin(&p, q.Tools, q.Messages) == nil || goesOn && m.goOn(&p, before, q.Tools, rest, dialects.Combined(rest, false)...) == nil {
+		return p, nil
+	}
+	if err := m.begin(&p, q.Tools, dialects.Combined(q.Messages, true)...); err != nil {
 		return p, bad(err)
 	}
-	p.history, p.sent = q.Messages, q.Messages
 	return p, nil
 }
 
-// goOn makes a prompt of the ids up to a reply and the messages behind it. Where the template refuses the replies as text, which they were sampled as, it
-// has those before this one as the client repeats them: Mistral's templates take text of the assistant once between two messages of a user, and any
-// number of calls. What stands behind the reply is the same, and the ids before it stay the sampled ones. An error says that a new prompt has to be made.
-func (m prompter) goOn(p *prompt, before *said, tools []json.RawMessage, rest []trajectory.Message) error {
-	r := masks.Reply{History: before.history, Tools: tools, Completion: before.completion, Results: rest, Sampled: before.sampled, Prompt: before.text}
-	ids, text, err := m.renderer.Continue(r)
-	if err != nil && !errors.Is(err, masks.ErrRewritten) {
-		r.History, r.Prompt = before.sent, ""
+// begin makes a prompt of all messages of a conversation, in the first of its forms that the template takes.
+func (m prompter) begin(p *prompt, tools []json.RawMessage, forms ...[]trajectory.Message) (err error) {
+	for _, messages := range forms {
+		var ids []int32
+		var text string
+		if ids, text, err = m.renderer.Prompt(messages, tools, true); err == nil {
+			p.ids, p.text, p.history, p.sent = ids, text, messages, messages
+			return nil
+		}
+	}
+	return err
+}
+
+// goOn makes a prompt of the ids up to a reply and the messages behind it, in the first of their forms that the template takes. Where the template refuses
+// the replies as text, which they were sampled as, it has those before this one as the client repeats them: Mistral's templates take text of the assistant
+// once between two messages of a user, and any number of calls. What stands behind the reply is the same, and the ids before it stay the sampled ones. An
+// error says that a new prompt has to be made.
+func (m prompter) goOn(p *prompt, before *said, tools []json.RawMessage, rest []trajectory.Message, forms ...[]trajectory.Message) (err error) {
+	for _, messages := range forms {
+		r := masks.Reply{History: before.history, Tools: tools, Completion: before.completion, Results: messages, Sampled: before.sampled, Prompt: before.text}
+		var ids []int32
+		var text string
 		ids, text, err = m.renderer.Continue(r)
+		if err != nil && !errors.Is(err, masks.ErrRewritten) {
+			r.History, r.Prompt = before.sent, ""
+			ids, text, err = m.renderer.Continue(r)
+		}
+		if err == nil {
+			p.ids, p.text, p.history, p.fresh = slices.Concat(before.ids, ids), text, r.Messages(), rest
+			p.sent = slices.Concat(before.sent, []trajectory.Message{before.echo}, messages)
+			return nil
+		}
 	}
-	if err != nil {
-		return err
-	}
-	p.ids, p.text, p.history, p.fresh = slices.Concat(before.ids, ids), text, r.Messages(), rest
-	p.sent = slices.Concat(before.sent, []trajectory.Message{before.echo}, rest)
-	return nil
+	return err
 }
 
 // textAlone refuses a conversation with an image: no engine gets one from here.

@@ -108,7 +108,7 @@ func TestAToolLoopUnderMistralsTemplates(t *testing.T) {
 // trained. What it refuses so too is the client's fault, in the template's words.
 func TestATemplateThatRefusesWhatWasSampled(t *testing.T) {
 	const template = `{% for m in messages %}{% if m.role == "assistant" and "[TOOL_CALLS]" in m.content %}{{ raise_exception("calls are no text") }}{% endif %}` +
-		`{% if m.content == "wrong" %}{{ raise_exception("nothing is wrong") }}{% endif %}` +
+		`{% if "wrong" in m.content %}{{ raise_exception("nothing is wrong") }}{% endif %}` +
 		`<|im_start|>{{ m.role }}{{ "\n" }}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}<|im_end|>{% endfor %}` +
 		`{% if add_generation_prompt %}<|im_start|>assistant{{ "\n" }}{% endif %}`
 	b := newBench(t, byRound(mistralCall, "It is 391."), under(t, template))
@@ -132,4 +132,43 @@ func TestATemplateThatRefusesWhatWasSampled(t *testing.T) {
 	status, text = b.post("/v1/responses", `{"input":"wrong"}`)
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Contains(t, text, `"param":"input"`)
+}
+
+// Codex sends its first turn as messages of one role behind each other, and Claude Code puts system messages between. A template that refuses that has them
+// combined: the prompts go on after the sampled ids, also after a kill.
+func TestTurnsThatATemplateWantsCombined(t *testing.T) {
+	set := under(t, jinjatest.Template(t, "mistralai-Mistral-Nemo-Instruct-2407"))
+	system := func(text string) map[string]any { return map[string]any{"role": "system", "content": text} }
+	say := []string{mistralCall, "It is 391.", "Yes."}
+	begin := []map[string]any{user("You see files."), user("17*23?"), system("Be brief.")}
+	ask := func(b *bench, messages []map[string]any) []map[string]any {
+		m := b.chat(messages, "tools", calculator)
+		messages = append(messages, m)
+		if calls, _ := m["tool_calls"].([]any); len(calls) > 0 {
+			return append(messages, tool(calls[0].(map[string]any)["id"].(string), "391"), system("Two turns are left."))
+		}
+		return append(messages, user("Sure?"), user("Say yes."))
+	}
+	whole := newBench(t, byRound(say...), set)
+	messages := begin
+	for range say {
+		messages = ask(whole, messages)
+	}
+	whole.check()
+	require.Len(t, whole.told.Samples, 2) // the template writes the tools into the last message of the user
+	text := rollouttest.Letters{}.Decode(whole.told.Samples[0].TokenIDs, false)
+	require.Contains(t, text, "[INST]You see files.\n17*23?\nBe brief.[/INST]"+mistralCall)
+	require.Contains(t, text, "391\nTwo turns are left.")
+	text = rollouttest.Letters{}.Decode(whole.told.Samples[1].TokenIDs, false)
+	require.Contains(t, text, "[INST]Sure?\nSay yes.[/INST]Yes.")
+
+	first := newBench(t, byRound(say...), set)
+	killed := ask(first, ask(first, begin))
+	second := newBench(t, byRound(say[2:]...), set, func(_ *gateway.Options, o *gateway.SessionOptions) { o.Recovered, o.Adopt = first.told, true })
+	require.Len(t, second.told.Turns, 2)
+	require.Equal(t, messages, ask(second, killed))
+	require.Len(t, second.told.Samples, 2)
+	for i, sample := range whole.told.Samples {
+		require.Equal(t, sample.TokenIDs, second.told.Samples[i].TokenIDs)
+	}
 }

@@ -143,7 +143,18 @@ func (c *conversation) render(ctx context.Context, in *codec) (ids []int32, text
 		return nil, "", err
 	}
 	var failed error
-	if err := in.do(ctx, func() { ids, text, failed = in.renderer.Prompt(c.messages, c.tools, !c.noPrompt) }); err != nil {
+	prompt := func() {
+		ids, text, failed = in.renderer.Prompt(c.messages, c.tools, !c.noPrompt)
+		if failed == nil {
+			return
+		}
+		for _, messages := range dialects.Combined(c.messages, true) {
+			if ids, text, failed = in.renderer.Prompt(messages, c.tools, !c.noPrompt); failed == nil {
+				return
+			}
+		}
+	}
+	if err := in.do(ctx, prompt); err != nil {
 		return nil, "", err
 	}
 	if failed != nil {
