@@ -120,6 +120,21 @@ func TestCallIntoNamespace(t *testing.T) {
 	require.Equal(t, want, hear(t, Responses(), stream(t, Responses(), q, reply), true).Calls)
 }
 
+// A function has its own name wherever it stands; tools of a namespace that have it too are named with their namespace. The order stays.
+func TestAFunctionBehindANamespaceThatHasItsName(t *testing.T) {
+	q := parse(t, Responses(), `{"input":[{"type":"function_call","call_id":"a","namespace":"fs","name":"read","arguments":"{}"},{"type":"function_call","call_id":"b","name":"read","arguments":"{}"}],
+		"tools":[{"type":"namespace","name":"fs","tools":[{"type":"function","name":"read"},{"type":"function","name":"list"}]},{"type":"function","name":"read"},{"type":"namespace","name":"db","tools":[{"type":"function","name":"list"}]}]}`)
+	require.Equal(t, []string{
+		`{"type":"function","function":{"name":"fs__read"}}`, `{"type":"function","function":{"name":"list"}}`, `{"type":"function","function":{"name":"read"}}`,
+		`{"type":"function","function":{"name":"db__list"}}`,
+	}, strs(q.Tools))
+	require.Equal(t, []trajectory.ToolCall{call("a", "fs__read", `{}`), call("b", "read", `{}`)}, q.Messages[0].ToolCalls)
+	reply := Reply{ID: "1", Finish: FinishCalls, Calls: []trajectory.ToolCall{call("a", "fs__read", `{}`), call("b", "read", `{}`), call("c", "db__list", `{}`)}}
+	body, err := Responses().Whole(q, reply)
+	require.NoError(t, err)
+	require.Equal(t, []heardCall{{"a", "read", "fs", "{}"}, {"b", "read", "", "{}"}, {"c", "list", "db", "{}"}}, hear(t, Responses(), string(body), false).Calls)
+}
+
 func strs(raw []json.RawMessage) (out []string) {
 	for _, r := range raw {
 		out = append(out, string(r))
@@ -225,6 +240,7 @@ func TestRefused(t *testing.T) {
 		{Responses(), `{"input":[]}`, "input", "empty"},
 		{Responses(), `{"input":"x","background":true}`, "background", "not supported"},
 		{Responses(), `{"input":"x","tools":[{"type":"function","name":"f"},{"type":"function","name":"f"}]}`, "tools[1]", "two tools"},
+		{Responses(), `{"input":"x","tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"},{"type":"function","name":"f"},{"type":"function","name":"f"}]}]}`, "tools[0].tools[2]", `two tools named "n__f"`},
 		{Messages(), `{` + user + `,"thread":{"type":"create"}}`, "thread", "send the whole history"},
 		{Messages(), `{"messages":[{"role":"tool","content":"x"}]}`, "messages[0].role", `"tool"`},
 		{Messages(), `{"messages":[{"role":"user","content":[{"type":"document"}]}]}`, "messages[0].content[0].type", `"document"`},

@@ -165,62 +165,91 @@ func newChatTool(name, description string, parameters json.RawMessage) (json.Raw
 	return marshal(t)
 }
 
-// responsesTools takes the functions. Hosted tools, such as web_search, run at a vendor's: they are left out.
+// responsesTools takes the functions. Hosted tools, such as web_search, run at a vendor's: they are left out. Functions have their own names, also where a
+// namespace before them has a tool of the same name.
 func (q *Request) responsesTools(raw []json.RawMessage) error {
-	taken := map[string]bool{}
-	add := func(at, namespace string, t functionTool) error {
+	taken, read := toolNames{}, make([]functionTool, len(raw))
+	for i, r := range raw {
+		at := fmt.Sprintf("tools[%d]", i)
+		t := &read[i]
+		if err := decodeAt(at, r, t); err != nil {
+			return err
+		}
+		if t.Type != "function" && t.Type != "namespace" {
+			continue
+		}
 		if t.Name == "" {
 			return badf(at, "%s has no name", at)
 		}
-		name := t.Name
-		if namespace != "" {
-			if taken[name] {
-				name = namespace + "__" + name
-			}
-			if q.spaces == nil {
-				q.spaces = map[string]space{}
-			}
-			q.spaces[name] = space{namespace, t.Name}
-		}
-		if taken[name] {
-			return badf(at, "%s: there are two tools named %q", at, wording.Clip(name, 64))
-		}
-		taken[name] = true
-		schema, err := newChatTool(name, t.Description, t.Parameters)
-		if err != nil {
-			return badf(at, "%s: %v", at, err)
-		}
-		q.Tools = append(q.Tools, schema)
-		return nil
-	}
-	for i, r := range raw {
-		at := fmt.Sprintf("tools[%d]", i)
-		var t functionTool
-		if err := decodeAt(at, r, &t); err != nil {
-			return err
-		}
-		switch t.Type {
-		case "function":
-			if err := add(at, "", t); err != nil {
+		if t.Type == "function" {
+			if err := taken.take(at, t.Name); err != nil {
 				return err
 			}
+		}
+	}
+	for i, t := range read {
+		at := fmt.Sprintf("tools[%d]", i)
+		var err error
+		switch t.Type {
+		case "function":
+			err = q.addFunction(at, t.Name, t)
 		case "namespace":
-			if t.Name == "" {
-				return badf(at, "%s has no name", at)
-			}
-			for k, r := range t.Tools {
-				at := fmt.Sprintf("%s.tools[%d]", at, k)
-				var inner functionTool
-				if err := decodeAt(at, r, &inner); err != nil {
-					return err
-				}
-				if inner.Type != "function" {
-					continue
-				}
-				if err := add(at, t.Name, inner); err != nil {
-					return err
-				}
-			}
+			err = q.addNamespace(at, t, taken)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// toolNames are the names that the model has for tools.
+type toolNames map[string]bool
+
+func (n toolNames) take(at, name string) error {
+	if n[name] {
+		return badf(at, "%s: there are two tools named %q", at, wording.Clip(name, 64))
+	}
+	n[name] = true
+	return nil
+}
+
+func (q *Request) addFunction(at, name string, t functionTool) error {
+	schema, err := newChatTool(name, t.Description, t.Parameters)
+	if err != nil {
+		return badf(at, "%s: %v", at, err)
+	}
+	q.Tools = append(q.Tools, schema)
+	return nil
+}
+
+// addNamespace adds the functions of a namespace. One whose name is taken has the namespace before it.
+func (q *Request) addNamespace(at string, t functionTool, taken toolNames) error {
+	for k, r := range t.Tools {
+		at := fmt.Sprintf("%s.tools[%d]", at, k)
+		var inner functionTool
+		if err := decodeAt(at, r, &inner); err != nil {
+			return err
+		}
+		if inner.Type != "function" {
+			continue
+		}
+		if inner.Name == "" {
+			return badf(at, "%s has no name", at)
+		}
+		name := inner.Name
+		if taken[name] {
+			name = t.Name + "__" + name
+		}
+		if err := taken.take(at, name); err != nil {
+			return err
+		}
+		if q.spaces == nil {
+			q.spaces = map[string]space{}
+		}
+		q.spaces[name] = space{t.Name, inner.Name}
+		if err := q.addFunction(at, name, inner); err != nil {
+			return err
 		}
 	}
 	return nil
