@@ -135,6 +135,18 @@ func TestAFunctionBehindANamespaceThatHasItsName(t *testing.T) {
 	require.Equal(t, []heardCall{{"a", "read", "fs", "{}"}, {"b", "read", "", "{}"}, {"c", "list", "db", "{}"}}, hear(t, Responses(), string(body), false).Calls)
 }
 
+// Tools that run at a vendor's are left out, and so are custom ones, whose input is free text.
+func TestToolsThatAreLeftOut(t *testing.T) {
+	var tools []string
+	for _, kind := range []string{
+		"web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search",
+		"programmatic_tool_calling", "custom",
+	} {
+		tools = append(tools, `{"type":"`+kind+`","name":"x"}`)
+	}
+	require.Empty(t, parse(t, Responses(), `{"input":"x","tools":[`+strings.Join(tools, ",")+`]}`).Tools)
+}
+
 func strs(raw []json.RawMessage) (out []string) {
 	for _, r := range raw {
 		out = append(out, string(r))
@@ -241,6 +253,12 @@ func TestRefused(t *testing.T) {
 		{Responses(), `{"input":"x","background":true}`, "background", "not supported"},
 		{Responses(), `{"input":"x","tools":[{"type":"function","name":"f"},{"type":"function","name":"f"}]}`, "tools[1]", "two tools"},
 		{Responses(), `{"input":"x","tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"},{"type":"function","name":"f"},{"type":"function","name":"f"}]}]}`, "tools[0].tools[2]", `two tools named "n__f"`},
+		{Responses(), `{"input":"x","tools":[{"type":"web_search"},{"type":"local_shell"}]}`, "tools[1].type", `"local_shell", which is not supported`},
+		{Responses(), `{"input":"x","tools":[{"type":"shell"}]}`, "tools[0].type", `"shell"`},
+		{Responses(), `{"input":"x","tools":[{"type":"apply_patch"}]}`, "tools[0].type", `"apply_patch"`},
+		{Responses(), `{"input":"x","tools":[{"type":"computer_use_preview"}]}`, "tools[0].type", `"computer_use_preview"`},
+		{Responses(), `{"input":"x","tools":[{"type":"functoin","name":"f"}]}`, "tools[0].type", `"functoin"`},
+		{Responses(), `{"input":"x","tools":[{"type":"namespace","name":"n","tools":[{"type":"shell"}]}]}`, "tools[0].tools[0].type", `"shell"`},
 		{Messages(), `{` + user + `,"thread":{"type":"create"}}`, "thread", "send the whole history"},
 		{Messages(), `{"messages":[{"role":"tool","content":"x"}]}`, "messages[0].role", `"tool"`},
 		{Messages(), `{"messages":[{"role":"user","content":[{"type":"document"}]}]}`, "messages[0].content[0].type", `"document"`},

@@ -165,7 +165,8 @@ func newChatTool(name, description string, parameters json.RawMessage) (json.Raw
 	return marshal(t)
 }
 
-// responsesTools takes the functions. Hosted tools, such as web_search, run at a vendor's: they are left out. Functions have their own names, also where a
+// responsesTools takes the functions. Hosted tools, such as web_search, and custom ones are left out; those that the client runs itself but only the vendor's
+// models know, such as local_shell, are refused: an agent that has no others can do nothing. Functions have their own names, also where a
 // namespace before them has a tool of the same name.
 func (q *Request) responsesTools(raw []json.RawMessage) error {
 	taken, read := toolNames{}, make([]functionTool, len(raw))
@@ -176,6 +177,9 @@ func (q *Request) responsesTools(raw []json.RawMessage) error {
 			return err
 		}
 		if t.Type != "function" && t.Type != "namespace" {
+			if err := t.leaveOut(at); err != nil {
+				return err
+			}
 			continue
 		}
 		if t.Name == "" {
@@ -201,6 +205,14 @@ func (q *Request) responsesTools(raw []json.RawMessage) error {
 		}
 	}
 	return nil
+}
+
+// leaveOut refuses a tool that is none of those to leave out.
+func (t *functionTool) leaveOut(at string) error {
+	if hosted(t.Type) || t.Type == "custom" {
+		return nil
+	}
+	return badf(at+".type", "%s is a tool of type %q, which is not supported; allowed are function, namespace and hosted tools, which are left out", at, wording.Clip(t.Type, 64))
 }
 
 // toolNames are the names that the model has for tools.
@@ -232,6 +244,9 @@ func (q *Request) addNamespace(at string, t functionTool, taken toolNames) error
 			return err
 		}
 		if inner.Type != "function" {
+			if err := inner.leaveOut(at); err != nil {
+				return err
+			}
 			continue
 		}
 		if inner.Name == "" {
@@ -405,9 +420,9 @@ func (c *conversation) item(at string, raw json.RawMessage) error {
 	return badf(at+".type", "%s is an item of type %q, which is not supported; allowed are message, reasoning, function_call and function_call_output", at, wording.Clip(in.Type, 64))
 }
 
-// hosted tells items of tools that run at a vendor's; they are left out as the tools are.
+// hosted tells tools that run at a vendor's, and their items, by their types: both are left out.
 func hosted(kind string) bool {
-	for _, prefix := range []string{"web_search", "file_search", "code_interpreter", "image_generation", "mcp_", "tool_search"} {
+	for _, prefix := range []string{"web_search", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search", "programmatic_tool_calling"} {
 		if strings.HasPrefix(kind, prefix) {
 			return true
 		}
