@@ -1,6 +1,9 @@
 package agents
 
-import "strings"
+import (
+	"sort"
+	"strings"
+)
 
 // ThoughtSplitter takes the thought off a completion while its text arrives, however it is cut into pieces: what stands between <think>,
 // which the prompt may have opened, and </think> at the beginning. White space around the tags belongs to neither the thought nor the
@@ -73,4 +76,14 @@ func (t *ThoughtSplitter) push(more string, last bool) (thought, content string)
 		}
 	}
 	return thought, text
+}
+
+// ThoughtTokens is how many tokens of a completion are those of the thought that it begins with, its tags included; all where it does not end. opened: the
+// prompt ends within a thought (OpensThought).
+func ThoughtTokens(ids []int32, decode func([]int32) string, opened bool) int {
+	if !opened && !strings.HasPrefix(strings.TrimLeft(decode(ids), blank), thinkOpen) {
+		return 0
+	}
+	before := sort.Search(len(ids), func(n int) bool { return strings.Contains(decode(ids[:n+1]), thinkClose) })
+	return min(before+1, len(ids))
 }

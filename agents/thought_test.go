@@ -51,3 +51,33 @@ func TestThoughtSplitter(t *testing.T) {
 		}
 	}
 }
+
+// TestThoughtTokens: a token is of the thought where it stands before the end of </think>, whatever else it holds.
+func TestThoughtTokens(t *testing.T) {
+	for _, c := range []struct {
+		tokens string // with bars between
+		opened bool
+		want   int
+	}{
+		{"<think>|I| add|.|</think>|It| is|</think>", false, 5},
+		{"\n|<th|ink>a</thi|nk>b|c", false, 4},
+		{"a|b</think>|c", true, 2},
+		{"</think>|c", true, 1},
+		{"<think>|never| ends", false, 3},
+		{"never| ends", true, 2},
+		{"no| thought| </think>| x", false, 0},
+		{"<thinking>|</think>", false, 0},
+		{"", true, 0},
+	} {
+		var ids []int32
+		tokens := strings.Split(c.tokens, "|")
+		for i := range tokens {
+			ids = append(ids, int32(i))
+		}
+		if c.tokens == "" {
+			ids = nil
+		}
+		decode := func(ids []int32) string { return strings.Join(tokens[:len(ids)], "") }
+		require.Equal(t, c.want, ThoughtTokens(ids, decode, c.opened), c.tokens)
+	}
+}

@@ -169,3 +169,24 @@ func TestClientsThatAskAgain(t *testing.T) {
 		})
 	}
 }
+
+// The tokens of a thought are told as reasoning: those up to the end of its tag, all where it does not end.
+func TestTokensOfAThought(t *testing.T) {
+	for name, c := range map[string]struct {
+		say  func(string) (engines.Completion, error)
+		text string
+		want int
+	}{
+		"a thought":  {rollouttest.Say, "<think>\nhm\n</think>\n\nso", len("<think>\nhm\n</think>")},
+		"cut in it":  {rollouttest.SayCut, "<think>\nhm", len("<think>\nhm")},
+		"no thought": {rollouttest.Say, "so", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, func(engines.Request) (engines.Completion, error) { return c.say(c.text) })
+			_, text := b.post("/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`)
+			require.Contains(t, text, fmt.Sprintf(`"completion_tokens_details":{"reasoning_tokens":%d}`, c.want))
+			_, text = b.post("/v1/responses", `{"input":"x","stream":true}`)
+			require.Contains(t, text, fmt.Sprintf(`"output_tokens_details":{"reasoning_tokens":%d}`, c.want))
+		})
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/watchdog"
@@ -468,6 +469,9 @@ func (s *Session) append(c *call, q asked, p prompt, turn trajectory.Turn, done 
 	}
 	turn.Completion = s.gate.Decode(text) // what may panic comes before anything changes
 	reply, echoes := readReply(c.session, s.gate.Model, c, q, p, turn.Completion, done)
+	if q.Messages != nil {
+		reply.Usage.Reasoning = agents.ThoughtTokens(done.TokenIDs, s.gate.Decode, agents.OpensThought(p.text))
+	}
 	s.fork.name(&turn, s.o.Name, len(s.growth.t.Turns))
 	c.turn = s.growth.add(q, p, turn, done, reply, echoes, asked)
 	s.spending.sample(len(done.TokenIDs))

@@ -124,7 +124,7 @@ func (a *agentAPI) complete(w http.ResponseWriter, r *http.Request, p *places, q
 		c.keep(a.codec.tokenizer, nil)
 	}
 	base := dialects.Reply{ID: id, Model: a.models.names[0], Created: a.stamp.now(), Usage: dialects.Usage{Prompt: len(c.request.Prompt)}}
-	told := &telling{stamp: a.stamp, gate: a.engine.gate, choice: c, thought: agents.NewThoughtSplitter(opened), reply: base}
+	told := &telling{stamp: a.stamp, gate: a.engine.gate, choice: c, opened: opened, thought: agents.NewThoughtSplitter(opened), reply: base}
 	if q.Stream {
 		a.stream(w, r, p, told, a.Stream(w, q, base))
 		return nil
@@ -168,6 +168,7 @@ type telling struct {
 	stamp   *stamp
 	gate    *gate
 	choice  *choice
+	opened  bool // the prompt ends within a thought
 	thought *agents.ThoughtSplitter
 	reply   dialects.Reply // so far
 }
@@ -222,6 +223,7 @@ func (t *telling) more(piece func(dialects.Piece) error) error {
 func (t *telling) end() (dialects.Reply, error) {
 	c, r := t.choice, t.reply
 	r.Usage.Cached, r.Usage.Completion = c.cached, len(c.tokens)
+	r.Usage.Reasoning = agents.ThoughtTokens(ids(c.tokens), func(ids []int32) string { return c.text.tokenizer.Decode(ids, c.text.skipSpecial) }, t.opened)
 	switch {
 	case c.finish == string(trajectory.FinishAbort):
 		return r, t.gate.refusal()

@@ -51,6 +51,7 @@ func TestResponses(t *testing.T) {
 	require.Contains(t, string(v.Output[0]), `"summary":[{"text":"I add.","type":"summary_text"}],"type":"reasoning"`)
 	require.JSONEq(t, `{"id":"msg_ID","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"I look:","annotations":[],"logprobs":[]}]}`, string(v.Output[1]))
 	require.JSONEq(t, `{"id":"fc_ID","type":"function_call","call_id":"call_ID","name":"weather","arguments":"{ \"city\" :\"Zürich\"}","status":"completed"}`, string(v.Output[2]))
+	require.Contains(t, string(v.Usage), `"output_tokens_details":{"reasoning_tokens":10}`, "the tags are tokens of their own")
 	r := h.engine.Requests()[0]
 	require.Equal(t, "tool "+`{"type":"function","function":{"name":"weather","parameters":{"type":"object"}}}`+"\n<|start|>system: be<|end|><|start|>user: a<|end|><|start|>assistant: ", letters{}.Decode(r.Prompt, false))
 	require.Equal(t, 400-len(r.Prompt), r.Sampling.MaxTokens, "max_output_tokens above the context is capped")
