@@ -204,7 +204,9 @@ type chatMessageIn struct {
 	Role       string          `json:"role"`
 	Content    json.RawMessage `json:"content"`
 	Reasoning  *string         `json:"reasoning_content"`
+	Refusal    *string         `json:"refusal"`
 	Calls      list            `json:"tool_calls"`
+	Call       *functionCall   `json:"function_call"` // of before tools, as the role function
 	ToolCallID *string         `json:"tool_call_id"`
 	Name       *string         `json:"name"`
 }
@@ -232,6 +234,9 @@ func chatMessage(at string, raw json.RawMessage) (m trajectory.Message, err erro
 	if err := decodeAt(at, raw, &in); err != nil {
 		return m, err
 	}
+	if in.Role == "function" {
+		in.Role = "tool"
+	}
 	if m.Role, err = roleOf(at, in.Role, "system", "user", "assistant", "tool"); err != nil {
 		return m, err
 	}
@@ -253,6 +258,18 @@ func chatMessage(at string, raw json.RawMessage) (m trajectory.Message, err erro
 		}
 		m.ToolCalls = append(m.ToolCalls, call)
 	}
+	if in.Call != nil {
+		call, err := in.Call.read(at+".function_call", at+".function_call.name", "")
+		if err != nil {
+			return m, err
+		}
+		m.ToolCalls = append(m.ToolCalls, call)
+	}
+	if in.Refusal != nil && len(m.Content) == 0 {
+		var p pieces
+		p.text(*in.Refusal)
+		m.Content = p.parts
+	}
 	return m, nil
 }
 
@@ -272,23 +289,30 @@ func roleOf(at, role string, allowed ...string) (string, error) {
 
 func chatCall(at string, raw json.RawMessage) (c trajectory.ToolCall, err error) {
 	var in struct {
-		ID       string `json:"id"`
-		Type     string `json:"type"`
-		Function struct {
-			Name      string          `json:"name"`
-			Arguments json.RawMessage `json:"arguments"`
-		} `json:"function"`
+		ID       string       `json:"id"`
+		Type     string       `json:"type"`
+		Function functionCall `json:"function"`
 	}
 	if err := decodeAt(at, raw, &in); err != nil {
 		return c, err
 	}
-	switch {
-	case in.Type != "" && in.Type != "function":
+	if in.Type != "" && in.Type != "function" {
 		return c, badf(at+".type", "%s.type is %q, only function is supported", at, wording.Clip(in.Type, 64))
-	case in.Function.Name == "":
-		return c, badf(at+".function.name", "%s has no name", at)
 	}
-	return trajectory.ToolCall{ID: in.ID, Name: in.Function.Name, Arguments: argumentsOf(in.Function.Arguments)}, nil
+	return in.Function.read(at, at+".function.name", in.ID)
+}
+
+// functionCall is a call without its id.
+type functionCall struct {
+	Name      string          `json:"name"`
+	Arguments json.RawMessage `json:"arguments"`
+}
+
+func (f *functionCall) read(at, name, id string) (c trajectory.ToolCall, err error) {
+	if f.Name == "" {
+		return c, badf(name, "%s has no name", at)
+	}
+	return trajectory.ToolCall{ID: id, Name: f.Name, Arguments: argumentsOf(f.Arguments)}, nil
 }
 
 // argumentsOf reads arguments that are a text or a value.

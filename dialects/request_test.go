@@ -57,6 +57,15 @@ func TestConversations(t *testing.T) {
 			Chat(), `{"messages":[{"role":"user","content":[{"type":"text","text":"what is it?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA","detail":"low"}}]}]}`,
 			[]trajectory.Message{{Role: "user", Content: []trajectory.Part{{Type: "text", Text: "what is it?"}, image}}},
 		},
+		"chat: a refusal, and the calls of before tools": {
+			Chat(), `{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":null,"refusal":"I will not."},{"role":"assistant","content":"Yes.","refusal":"no","function_call":null},
+				{"role":"assistant","content":null,"refusal":null,"function_call":{"name":"add","arguments":"{\"a\": 1}"}},{"role":"function","name":"add","content":"2"}]}`,
+			[]trajectory.Message{
+				text("user", "q"), text("assistant", "I will not."), text("assistant", "Yes."),
+				{Role: "assistant", ToolCalls: []trajectory.ToolCall{call("", "add", `{"a": 1}`)}},
+				{Role: "tool", Name: "add", Content: []trajectory.Part{{Type: "text", Text: "2"}}},
+			},
+		},
 		"responses: a text": {
 			Responses(), `{"input":"hello","instructions":"be brief"}`,
 			[]trajectory.Message{text("system", "be brief"), text("user", "hello")},
@@ -230,6 +239,7 @@ func TestRefused(t *testing.T) {
 		{Chat(), `{` + user + `,"add_generation_prompt":false}`, "add_generation_prompt", "not supported"},
 		{Chat(), `{` + user + `,"chat_template":"{{ messages }}"}`, "chat_template", "not supported"},
 		{Chat(), `{` + user + `,"documents":[{"text":"x"}]}`, "documents", "not supported"},
+		{Chat(), `{"messages":[{"role":"assistant","function_call":{"arguments":"{}"}}]}`, "messages[0].function_call.name", "no name"},
 		{Chat(), `{` + user + `,"tools":[{"type":"retrieval"}]}`, "tools[0]", "must be"},
 		{Chat(), `{` + user + `,"tool_choice":"required"}`, "tool_choice", "no tools"},
 		{Chat(), `{` + user + `,"tool_choice":"any"}`, "tool_choice", "allowed are none, auto and required"},
