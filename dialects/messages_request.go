@@ -261,6 +261,7 @@ type block struct {
 	Name      string          `json:"name"`
 	Input     json.RawMessage `json:"input"`
 	UseID     string          `json:"tool_use_id"`
+	IsError   bool            `json:"is_error"`
 	Content   json.RawMessage `json:"content"`
 	ToolName  string          `json:"tool_name"`
 	Source    json.RawMessage `json:"source"` // an imageSource of an image; a text of a search_result
@@ -324,6 +325,9 @@ func userOf(out []trajectory.Message, at string, raw json.RawMessage) ([]traject
 		}
 		flush()
 		content, err := parts(at+".content", in.Content, "\n", blockOf)
+		if in.IsError && len(content) == 0 { // no template has a place for it
+			content = []trajectory.Part{{Type: "text", Text: "error"}}
+		}
 		out = append(out, trajectory.Message{Role: "tool", ToolCallID: in.UseID, Content: content})
 		return err
 	}

@@ -98,6 +98,16 @@ func TestConversations(t *testing.T) {
 			Messages(), `{"system":"x-anthropic-billing-header: cc_version=2;","messages":[{"role":"user","content":"x"}]}`,
 			[]trajectory.Message{text("user", "x")},
 		},
+		"messages: an error that says nothing, and a result that says nothing": {
+			Messages(), `{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","is_error":true},{"type":"tool_result","tool_use_id":"u","is_error":true,"content":""},
+				{"type":"tool_result","tool_use_id":"v","is_error":false,"content":[]},{"type":"tool_result","tool_use_id":"w","is_error":true,"content":"gone"}]}]}`,
+			[]trajectory.Message{
+				{Role: "tool", ToolCallID: "t", Content: []trajectory.Part{{Type: "text", Text: "error"}}},
+				{Role: "tool", ToolCallID: "u", Content: []trajectory.Part{{Type: "text", Text: "error"}}},
+				{Role: "tool", ToolCallID: "v"},
+				{Role: "tool", ToolCallID: "w", Content: []trajectory.Part{{Type: "text", Text: "gone"}}},
+			},
+		},
 		"messages: results, texts and an image between them": {
 			Messages(), `{"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"","signature":"` + seal("why") + `"},{"type":"text","text":"I "},{"type":"tool_use","id":"t","name":"f","input":{"a": 1}},{"type":"text","text":"go"}]},
 				{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","is_error":true,"content":"bad"},{"type":"tool_result","tool_use_id":"u","content":[{"type":"text","text":"a"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]},{"type":"text","text":"so?"}]},{"role":"user","content":[]}]}`,

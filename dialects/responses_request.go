@@ -165,9 +165,9 @@ func newChatTool(name, description string, parameters json.RawMessage) (json.Raw
 	return marshal(t)
 }
 
-// responsesTools takes the functions. Hosted tools, such as web_search, and custom ones are left out; those that the client runs itself but only the vendor's
-// models know, such as local_shell, are refused: an agent that has no others can do nothing. Functions have their own names, also where a
-// namespace before them has a tool of the same name.
+// responsesTools takes the functions. Hosted tools, such as web_search, and custom ones are left out. Those that the client runs itself but only the
+// vendor's models know, such as local_shell, are refused: an agent that has no others can do nothing. Functions have their own names, also where a namespace
+// before them has a tool of the same name.
 func (q *Request) responsesTools(raw []json.RawMessage) error {
 	taken, read := toolNames{}, make([]functionTool, len(raw))
 	for i, r := range raw {
