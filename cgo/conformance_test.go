@@ -26,7 +26,7 @@ func TestDecoderConformance(t *testing.T) {
 		enginetest.Run(t, func(t *testing.T) enginetest.Subject {
 			m := model(t, c)
 			require.NoError(t, m.Init(1, 0.15))
-			e, err := local.New(m, local.Options{MaxModelLen: 1000, Version: 5, Decoder: enginetest.Letters{}, BlockSize: 8, BFloat16: half})
+			e, err := local.New(m, local.Options{MaxModelLen: 300, Version: 5, Decoder: enginetest.Letters{}, BlockSize: 8, BFloat16: half})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, e.Close()) })
 			apart := 0.0

@@ -8,7 +8,6 @@
 //
 // AF_NO_BARRIERS leaves the barriers out, for the test that two orders find that.
 #pragma once
-#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -72,8 +71,12 @@ class Block {
     shared_.assign(launch.shared_floats, 0);
     dynamic_shared = shared_.data();
     while (fibers_.size() < launch.block.x) fibers_.push_back(std::make_unique<Fiber>());
+    at_.resize(fibers_.size());
     random_.seed(launch.seed);
-    for (unsigned b : ordered(launch.grid.x * launch.grid.y)) {
+    std::vector<unsigned> grid = in_order(launch.grid.x * launch.grid.y);
+    order_ = in_order(launch.block.x);
+    shuffle(grid);
+    for (unsigned b : grid) {
       blockIdx = {b % launch.grid.x, b / launch.grid.x, 0};
       std::fill(shared_.begin(), shared_.end(), NAN);
       std::memset(__start_af_shared, 0xff, __stop_af_shared - __start_af_shared);
@@ -90,70 +93,81 @@ class Block {
   }
 
  private:
-  enum class At { kReady, kBarrier, kShuffle, kEnd };
+  enum class At : char { kReady, kBarrier, kShuffle, kEnd };
   static constexpr size_t kStack = 64 << 10;
+  using Place = void* [5];  // of __builtin_setjmp: a kernel changes its thread millions of times, and setjmp is slow
 
   struct Fiber {
-    At at = At::kReady;
-    bool begun = false;
+    bool begun = false;  // it has a stack on which it goes from one block to the next
     float given = 0, taken = 0;
     unsigned lane = 0;
-    jmp_buf here;
+    Place here;
     std::unique_ptr<char[]> stack{new char[kStack]};
     std::string error;
   };
 
-  std::vector<unsigned> ordered(unsigned n) {
+  std::vector<unsigned> in_order(unsigned n) const {
     std::vector<unsigned> out(n);
     std::iota(out.begin(), out.end(), 0u);
     if (launch_.order == Order::kDescending) std::reverse(out.begin(), out.end());
-    if (launch_.order == Order::kRandom) std::shuffle(out.begin(), out.end(), random_);
     return out;
+  }
+
+  void shuffle(std::vector<unsigned>& order) {
+    if (launch_.order == Order::kRandom) std::shuffle(order.begin(), order.end(), random_);
   }
 
   void run_block() {
     const unsigned n = launch_.block.x;
-    for (unsigned i = 0; i < n; i++) fibers_[i]->at = At::kReady, fibers_[i]->begun = false;
+    std::fill_n(at_.begin(), n, At::kReady);
     for (;;) {
       unsigned ended = 0, stopped = 0;
-      for (unsigned i : ordered(n)) {
-        if (fibers_[i]->at == At::kReady) resume(i);
-        if (!fibers_[i]->error.empty()) throw std::runtime_error(std::exchange(fibers_[i]->error, ""));
-        ended += fibers_[i]->at == At::kEnd;
-        stopped += fibers_[i]->at == At::kBarrier;
+      shuffle(order_);
+      for (unsigned i : order_) {
+        if (at_[i] == At::kReady) resume(i);
+        ended += at_[i] == At::kEnd;
+        stopped += at_[i] == At::kBarrier;
       }
       if (ended == n) return;
       const bool shuffled = exchange(n);
       if (stopped == n) {
-        for (unsigned i = 0; i < n; i++) fibers_[i]->at = At::kReady;
+        std::fill_n(at_.begin(), n, At::kReady);
       } else if (!shuffled) {
-        throw std::runtime_error("some threads wait at a barrier or a shuffle that others do not reach");
+        fail("some threads wait at a barrier or a shuffle that others do not reach");
       }
     }
+  }
+
+  // Ends the launch. What threads have on their stacks is given up.
+  [[noreturn]] void fail(const std::string& why) {
+    for (auto& f : fibers_) f->begun = false;
+    throw std::runtime_error(why);
   }
 
   // Lets every warp go on whose threads are all at a shuffle.
   bool exchange(unsigned n) {
     bool any = false;
     for (unsigned first = 0; first + 32 <= n; first += 32) {
-      bool all = true;
-      for (unsigned i = 0; i < 32; i++) all = all && fibers_[first + i]->at == At::kShuffle;
-      if (!all) continue;
+      const auto warp = at_.begin() + first;
+      if (!std::all_of(warp, warp + 32, [](At at) { return at == At::kShuffle; })) continue;
       for (unsigned i = 0; i < 32; i++)
         fibers_[first + i]->taken = fibers_[first + (i ^ fibers_[first + i]->lane)]->given;
-      for (unsigned i = 0; i < 32; i++) fibers_[first + i]->at = At::kReady;
+      std::fill_n(warp, 32, At::kReady);
       any = true;
     }
     return any;
   }
 
   // Runs thread i until it waits or ends.
-  void resume(unsigned i) {
+  [[gnu::noinline]] void resume(unsigned i) {
     current_ = i;
     threadIdx = {i, 0, 0};
     Fiber& f = *fibers_[i];
-    if (_setjmp(scheduler_) != 0) return;
-    if (f.begun) _longjmp(f.here, 1);
+    if (__builtin_setjmp(scheduler_) != 0) {
+      if (!fibers_[current_]->error.empty()) fail(std::exchange(fibers_[current_]->error, ""));
+      return;
+    }
+    if (f.begun) go_to(f.here);
     f.begun = true;
     ucontext_t context;
     getcontext(&context);
@@ -168,29 +182,34 @@ class Block {
   static void enter() {
     Block& b = *self_;
     Fiber& f = *b.fibers_[b.current_];
-    try {
-      (*b.kernel_)();
-    } catch (const std::exception& e) {
-      f.error = e.what();
+    for (;;) {
+      try {
+        (*b.kernel_)();
+      } catch (const std::exception& e) {
+        f.error = e.what();
+      }
+      b.wait(At::kEnd);
     }
-    f.at = At::kEnd;
-    _longjmp(b.scheduler_, 1);
   }
 
-  void wait(At at) {
+  [[gnu::noinline]] void wait(At at) {
     Fiber& f = *fibers_[current_];
-    f.at = at;
-    if (_setjmp(f.here) == 0) _longjmp(scheduler_, 1);
+    at_[current_] = at;
+    if (__builtin_setjmp(f.here) == 0) go_to(scheduler_);
   }
+
+  [[gnu::noinline, noreturn]] static void go_to(Place& place) { __builtin_longjmp(place, 1); }
 
   static inline Block* self_ = nullptr;
   Launch launch_;
   const std::function<void()>* kernel_ = nullptr;
   std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<At> at_;           // of each fiber
+  std::vector<unsigned> order_;  // of the threads of a block
   std::vector<float> shared_;
   std::mt19937 random_;
   unsigned current_ = 0;
-  jmp_buf scheduler_;
+  Place scheduler_;
 };
 
 inline Block block;

@@ -44,14 +44,16 @@ inline void multiply_add(Sixteen& sum, const float* x, Sixteen w) {
   sum = lanes([&](int i) { return std::fma(*x, w.v[i], sum.v[i]); });
 }
 
-inline float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
+inline float flushed(float x) { return x * static_cast<float>(std::abs(x) >= std::numeric_limits<float>::min()); }
 inline float added(float sum, bfloat16 x, bfloat16 w) {
   return flushed(std::fma(flushed(widened(x)), flushed(widened(w)), flushed(sum)));
 }
-inline void multiply_add(Sixteen& sum, const bfloat16* x, const Pairs& w) {
+[[gnu::target_clones("default", "arch=haswell"), gnu::optimize("O3")]] void multiply_add(Sixteen& sum,
+                                                                                         const bfloat16* x,
+                                                                                         const Pairs& w) {
   const int begin = fault == Fault::kFirstBeforeSecond ? 0 : 1, crossed = fault == Fault::kCrossed ? 1 : 0;
-  for (int lane = 0; lane < 16; lane++) {
-    for (const int i : {begin, 1 - begin}) sum.v[lane] = added(sum.v[lane], x[i ^ crossed], w.v[2 * lane + i]);
+  for (const int i : {begin, 1 - begin}) {
+    for (int lane = 0; lane < 16; lane++) sum.v[lane] = added(sum.v[lane], x[i ^ crossed], w.v[2 * lane + i]);
   }
 }
 #include "../../src/panel_tile.h"
