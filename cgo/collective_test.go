@@ -79,12 +79,18 @@ type rankProcess struct {
 // startRanks starts the ranks of a scenario but those that are absent.
 func startRanks(t *testing.T, scenario string, world int, absent ...int) []*rankProcess {
 	t.Helper()
+	return startRanksWith(t, nil, scenario, world, absent...)
+}
+
+// startRanksWith is startRanks with more variables of the environment, for a test beside which others run.
+func startRanksWith(t *testing.T, variables []string, scenario string, world int, absent ...int) []*rankProcess {
+	t.Helper()
 	port := strconv.Itoa(freePort(t))
 	ranks := make([]*rankProcess, world)
 	for r := range ranks {
 		p := &rankProcess{cmd: exec.Command(os.Args[0], "-test.run=^TestRank$", "-test.v")}
 		p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
-		p.cmd.Env = append(os.Environ(), "AGENTFLY_TEST_RANK="+scenario, "RANK="+strconv.Itoa(r), "WORLD_SIZE="+strconv.Itoa(world),
+		p.cmd.Env = append(append(os.Environ(), variables...), "AGENTFLY_TEST_RANK="+scenario, "RANK="+strconv.Itoa(r), "WORLD_SIZE="+strconv.Itoa(world),
 			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port, "OMP_NUM_THREADS=1")
 		ranks[r] = p
 		gone := false
@@ -510,9 +516,9 @@ func TestRankSurvivesBrokenPipes(t *testing.T) {
 }
 
 func TestRankStops(t *testing.T) {
+	t.Parallel() // it waits for its time limit
 	for _, victim := range []int{0, 1} {
-		t.Setenv("AGENTFLY_TEST_VICTIM", strconv.Itoa(victim))
-		ranks := startRanks(t, "stops", 2)
+		ranks := startRanksWith(t, []string{"AGENTFLY_TEST_VICTIM=" + strconv.Itoa(victim)}, "stops", 2)
 		out := ranks[1-victim].wait(t)
 		require.Contains(t, errorLine(out), "rank "+strconv.Itoa(victim), out)
 		require.Contains(t, errorLine(out), "its process is stopped, dead or unreachable", out)
@@ -530,6 +536,7 @@ func TestRankFails(t *testing.T) {
 }
 
 func TestRankMissing(t *testing.T) {
+	t.Parallel() // it waits for its time limit
 	ranks := startRanks(t, "missing", 3, 1)
 	for _, r := range []int{0, 2} {
 		out := ranks[r].wait(t)
@@ -540,6 +547,7 @@ func TestRankMissing(t *testing.T) {
 }
 
 func TestPatience(t *testing.T) {
+	t.Parallel() // it waits for its time limit
 	for r, p := range startRanks(t, "patient", 2) {
 		out := p.wait(t)
 		if r == 1 {

@@ -440,11 +440,10 @@ func playDying(g *Group, n Neighbours) error {
 
 // A neighbour that is gone is named by its number in the run.
 func TestNeighboursNameTheRankThatIsGone(t *testing.T) {
-	t.Setenv("AGENTFLY_TEST_TIMEOUT", "10s")
+	t.Parallel() // it waits for its time limit
 	for _, c := range []struct{ scenario, stride, want string }{{"context dies", "1", "rank 7"}, {"tensor dies", "1", "rank 7"}, {"context dies", "4", "rank 10"}} {
-		t.Setenv("AGENTFLY_TEST_FIRST", "6")
-		t.Setenv("AGENTFLY_TEST_STRIDE", c.stride)
-		ranks := startRanks(t, c.scenario, 2)
+		variables := []string{"AGENTFLY_TEST_TIMEOUT=10s", "AGENTFLY_TEST_FIRST=6", "AGENTFLY_TEST_STRIDE=" + c.stride}
+		ranks := startRanksWith(t, variables, c.scenario, 2)
 		require.Contains(t, ranks[1].wait(t), "gone")
 		out := ranks[0].wait(t)
 		require.Contains(t, errorLine(out), c.want)

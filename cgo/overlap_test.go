@@ -184,8 +184,8 @@ func playLateSum(g *Group) error {
 // A rank that does not come to a sum is named by who waits for it in the middle of its backward, with the sum that it waits for:
 // the third may not begin before the first is through.
 func TestRankLateForASum(t *testing.T) {
-	t.Setenv("AGENTFLY_TEST_SHARDING", "fsdp")
-	out := startRanks(t, "late sum", 2)[0].wait(t)
+	t.Parallel() // it waits for its time limit
+	out := startRanksWith(t, []string{"AGENTFLY_TEST_SHARDING=fsdp"}, "late sum", 2)[0].wait(t)
 	require.Contains(t, errorLine(out), "late at collective 3, reduce-scatter of 48: rank 1 (alive, still at collective 2, barrier)", out)
 	require.Contains(t, out, "is ErrRank: true")
 }

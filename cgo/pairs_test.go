@@ -39,6 +39,7 @@ func compiled(t *testing.T, source, name string, more ...string) string {
 // of attention, whose panels lie in pieces and which go on from one call to the next; rows and results that lie in bfloat16 have the numbers of
 // those that lie in float32. Where the processor has the instruction it does the same.
 func TestPairsOfBFloat16(t *testing.T) {
+	t.Parallel() // it has g++ compile
 	run := func(program string, args ...string) (out, errs string) {
 		command := exec.Command(program, args...)
 		var stdout, stderr bytes.Buffer
@@ -74,6 +75,7 @@ func TestPairsOfBFloat16(t *testing.T) {
 // nearly the values and gradients of float64; the denominator is of the rounded probabilities. By the instruction emulated, by the
 // processor's other tiles and, where the processor has it, by the instruction.
 func TestAttentionOfPairs(t *testing.T) {
+	t.Parallel() // it has g++ compile
 	build := func(more ...string) string {
 		return compiled(t, "testdata/pairs/attend.cc", "attend", append(more, "src/attend.cc", "src/kernels.cc")...)
 	}
@@ -93,6 +95,7 @@ func TestAttentionOfPairs(t *testing.T) {
 
 // The library's own tile is the instruction.
 func TestPairsAreTheInstruction(t *testing.T) {
+	t.Parallel() // it has g++ compile
 	tool, err := exec.LookPath("objdump")
 	if err != nil {
 		t.Skip("objdump is not on this machine")
