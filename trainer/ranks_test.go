@@ -281,6 +281,11 @@ func (l rankLoss) PerToken(in algorithms.LossInput) (gotorch.Tensor, error) {
 	return in.Neg(in.Mul(in.Current, in.Advantage)), in.Err()
 }
 
+// way names how the ranks share the work.
+func (j rankJob) way() string {
+	return fmt.Sprintf("context %d, tensor %d, %s", j.Context, j.Tensor, cgo.Shardings[j.Sharding])
+}
+
 func startRankJob(t *testing.T, j rankJob, world int) (cmds []*exec.Cmd, out string) {
 	t.Helper()
 	if j.Timeout == 0 {
@@ -595,11 +600,14 @@ func TestAFailureOnOneRankEndsAll(t *testing.T) {
 	for bad, want := range map[string]string{"infinite": "trajectory g1/2: token ", "gradient": "trajectory g1/2: ", "panic": "index out of range", "error": "refuses"} {
 		for _, j := range []rankJob{{}, {Sharding: cgo.FSDP, BFloat16: bad == "error"}, {Context: 2}, {Tensor: 2}} {
 			j.Kind, j.Seed, j.To, j.Bad, j.Block = "steps", 6, 1, bad, ranked
-			for _, r := range runRanks(t, j, 3+(j.Context+j.Tensor)/2) {
-				require.Contains(t, r.Err, want)
-				require.Contains(t, r.Err, "trainer: step 8: optimizer step 1 of 1: ")
-				require.Equal(t, int64(0), r.Steps)
-			}
+			t.Run(bad+" "+j.way(), func(t *testing.T) {
+				t.Parallel() // ranks wait for each other's end
+				for _, r := range runRanks(t, j, 3+(j.Context+j.Tensor)/2) {
+					require.Contains(t, r.Err, want)
+					require.Contains(t, r.Err, "trainer: step 8: optimizer step 1 of 1: ")
+					require.Equal(t, int64(0), r.Steps)
+				}
+			})
 		}
 	}
 }
@@ -607,12 +615,15 @@ func TestAFailureOnOneRankEndsAll(t *testing.T) {
 // Where one rank of several that compute a micro-batch fails, the others are told why, and nobody waits for it.
 func TestARankThatFailsWithinAMicroBatch(t *testing.T) {
 	for _, j := range []rankJob{{Context: 2}, {Context: 2, Sharding: cgo.FSDP}, {Tensor: 2}, {Tensor: 4, Sharding: cgo.FSDP}, {Context: 2, Tensor: 2}} {
-		start := time.Now()
 		j.Kind, j.Seed, j.To, j.Block, j.Alone, j.Timeout = "steps", 6, 1, ranked, 1, 100*time.Second
-		for _, r := range runRanks(t, j, 4) {
-			require.Contains(t, r.Err, "this rank alone refuses", "rank %d", r.Rank)
-		}
-		require.Less(t, time.Since(start), 90*time.Second)
+		t.Run(j.way(), func(t *testing.T) {
+			t.Parallel() // ranks wait for each other's end
+			start := time.Now()
+			for _, r := range runRanks(t, j, 4) {
+				require.Contains(t, r.Err, "this rank alone refuses", "rank %d", r.Rank)
+			}
+			require.Less(t, time.Since(start), 90*time.Second)
+		})
 	}
 }
 
@@ -641,18 +652,21 @@ func TestNeighboursResume(t *testing.T) {
 func TestALostRankIsNamed(t *testing.T) {
 	for _, j := range []rankJob{{Kill: 2}, {Stop: 1}, {Kill: 1, Sharding: cgo.FSDP}, {Stop: 2, Sharding: cgo.FSDP, BFloat16: true}, {Kill: 2, Context: 3}, {Stop: 1, Context: 3}, {Kill: 1, Tensor: 2}} {
 		j.Kind, j.Seed, j.To, j.Block, j.Timeout = "steps", 6, 1, ranked, 10*time.Second // which the start takes too
-		start := time.Now()
-		cmds, out := startRankJob(t, j, max(3, 2*j.Tensor))
-		for r, cmd := range cmds {
-			if r == j.Kill+j.Stop {
-				continue
+		t.Run(fmt.Sprintf("kill %d, stop %d, %s", j.Kill, j.Stop, j.way()), func(t *testing.T) {
+			t.Parallel() // ranks wait for the deadline
+			start := time.Now()
+			cmds, out := startRankJob(t, j, max(3, 2*j.Tensor))
+			for r, cmd := range cmds {
+				if r == j.Kill+j.Stop {
+					continue
+				}
+				result := waitRank(t, cmd, out, r)
+				require.Contains(t, result.Err, fmt.Sprintf("rank %d", j.Kill+j.Stop))
+				require.True(t, result.ErrRank)
+				require.NotContains(t, result.Err, "\n")
+				t.Log(result.Err)
 			}
-			result := waitRank(t, cmd, out, r)
-			require.Contains(t, result.Err, fmt.Sprintf("rank %d", j.Kill+j.Stop))
-			require.True(t, result.ErrRank)
-			require.NotContains(t, result.Err, "\n")
-			t.Log(result.Err)
-		}
-		require.Less(t, time.Since(start), time.Minute)
+			require.Less(t, time.Since(start), time.Minute)
+		})
 	}
 }
