@@ -32,8 +32,9 @@ func (l *calls) add(c *call) {
 // anew; else of what was sent last, read or not.
 //
 // An agent may sample a prompt several times side by side. So a request without a mark never repeats a call whose client still waits, one that is marked
-// as a retry does only if that client tried less often, and a call that failed is asked for once more only once. No request repeats a call of before a
-// fork that did not come yet.
+// as a retry does only if that client tried less often, and a call that failed is asked for once more only once: of several the one that was tried most
+// often, but less often than the retry, because the others are of clients that come again later. No request repeats a call of before a fork that did not
+// come yet.
 func (l *calls) repeated(q asked) (found *call) {
 	same := l.byAsked[q.asks()]
 	best, anew := 0, false
@@ -51,9 +52,10 @@ func (l *calls) repeated(q asked) (found *call) {
 		case q.tries > 0 && (c.waiting == 0 || c.tries < q.tries):
 			fits = 1
 		}
-		if fits > 0 && fits >= best { // the newest of those that fit as well
-			found, best, anew = c, fits, failed
+		if fits == 0 || fits < best || failed && fits == best && c.tries < found.tries {
+			continue
 		}
+		found, best, anew = c, fits, failed // of those that fit as well the one that was tried most often, if they failed, and the newest
 	}
 	if anew {
 		l.byAsked[q.asks()] = slices.DeleteFunc(same, func(c *call) bool { return c == found })

@@ -289,3 +289,22 @@ func TestRetriesOfACallThatFailedAndOneThatWasLeft(t *testing.T) {
 	}
 	c.samples(4, 2)
 }
+
+// Of calls that failed, a retry is of the one that was tried most often below it: an earlier one is that of another client, which comes too.
+func TestRetriesOfCallsThatFailedDifferentlyOften(t *testing.T) {
+	c := newEqualCalls(t, 3)
+	for _, before := range []int{0, 1, 0} { // one client twice, another once
+		status, _ := c.try(before)
+		require.Equal(t, http.StatusServiceUnavailable, status)
+	}
+	for i, before := range []int{0, 2, 1} { // a third one, which does not fail, and both again
+		go func() {
+			_, text := c.try(before)
+			c.replies <- text
+		}()
+		if i < 2 {
+			require.Eventually(t, func() bool { return int(c.asked.Load()) == 4+i }, 5e9, 1e6)
+		}
+	}
+	c.samples(6, 3)
+}
