@@ -43,19 +43,14 @@ func ReadConversations(path string, columns map[string]string) (out []Conversati
 		if !ok {
 			return fmt.Errorf("the column %q must be a list of messages; another one is mapped with data.columns: {messages: NAME}", key)
 		}
-		if c.Messages, err = messagesOf(list); err != nil {
+		if c.Messages, err = messagesOf(text, key); err != nil {
 			return fmt.Errorf("the column %q %w", key, err)
 		}
 		if c.Learned, err = learned(list, c.Messages); err != nil {
 			return err
 		}
 		if object["tools"] != nil {
-			var whole map[string]json.RawMessage // chat templates write the keys of schemas in the order of the file
-			err := json.Unmarshal(text, &whole)
-			if err == nil {
-				err = json.Unmarshal(whole["tools"], &c.Tools)
-			}
-			if err != nil {
+			if c.Tools, err = listOf(text, "tools"); err != nil {
 				return errors.New(`"tools" must be a list of OpenAI function schemas`)
 			}
 		}

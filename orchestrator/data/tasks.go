@@ -129,14 +129,14 @@ func readTasks(path string, columns map[string]string, bare bool) (*Tasks, error
 	out := &Tasks{Path: path}
 	promptKey, idKey := column(columns, "prompt"), column(columns, "id")
 	seen := map[string]place{}
-	hash, err := eachLine(path, func(at place, object map[string]any, _ []byte) error {
+	hash, err := eachLine(path, func(at place, object map[string]any, text []byte) error {
 		var prompt []trajectory.Message
 		if object[promptKey] != nil || !bare {
 			var err error
 			if object[promptKey] == nil {
 				return missingColumn("prompt", promptKey, object)
 			}
-			if prompt, err = promptOf(object[promptKey]); err != nil {
+			if prompt, err = promptOf(object[promptKey], text, promptKey); err != nil {
 				return fmt.Errorf("the column %q %w", promptKey, err)
 			}
 		}
@@ -193,7 +193,9 @@ func column(columns map[string]string, name string) string {
 // roles are what a message of a prompt may be of: a template renders one that it does not know as nothing, or as if it were the user's.
 var roles = []string{"system", "developer", "user", "assistant", "tool"}
 
-func promptOf(v any) ([]trajectory.Message, error) {
+// promptOf reads a column of an object: v is its value, and text what the object is written as. The error goes on with a sentence that begins with the
+// column.
+func promptOf(v any, text []byte, column string) ([]trajectory.Message, error) {
 	switch v := v.(type) {
 	case nil:
 		return nil, errors.New("is missing")
@@ -203,25 +205,39 @@ func promptOf(v any) ([]trajectory.Message, error) {
 		}
 		return []trajectory.Message{trajectory.Text("user", v)}, nil
 	case []any:
-		return messagesOf(v)
+		return messagesOf(text, column)
 	}
 	return nil, errors.New("must be text or a list of messages")
 }
 
-// messagesOf reads a list of messages. The error goes on with a sentence that begins with the column.
-func messagesOf(list []any) ([]trajectory.Message, error) {
+// listOf is the list in a column of an object that is written as text. Chat templates write the arguments of a call and the schema of a tool with their
+// keys in the order of the file, which a map forgets.
+func listOf(text []byte, column string) (list []json.RawMessage, err error) {
+	var whole map[string]json.RawMessage
+	if err = json.Unmarshal(text, &whole); err == nil {
+		err = json.Unmarshal(whole[column], &list)
+	}
+	return list, err
+}
+
+// messagesOf reads a list of messages in a column. The error goes on with a sentence that begins with the column.
+func messagesOf(text []byte, column string) ([]trajectory.Message, error) {
+	list, err := listOf(text, column)
+	if err != nil {
+		return nil, err
+	}
 	const such = `{"role": "user", "content": "…"}`
 	if len(list) == 0 {
 		return nil, errors.New("has no message; one is " + such)
 	}
 	messages := make([]trajectory.Message, len(list))
 	for i, v := range list {
-		data, err := json.Marshal(v)
-		if err != nil {
+		var data bytes.Buffer // without the file's white space, which arguments would keep
+		if err := json.Compact(&data, v); err != nil {
 			return nil, err
 		}
 		m := &messages[i]
-		if err := json.Unmarshal(data, m); err != nil {
+		if err := json.Unmarshal(data.Bytes(), m); err != nil {
 			if kind := (*json.UnmarshalTypeError)(nil); errors.As(err, &kind) {
 				_, err = wording.NotSuch(err, such)
 				return nil, fmt.Errorf("cannot be read: message %d %w", i, err)
@@ -435,8 +451,8 @@ func itemsOf(path string, data []byte) (items []item, err error) {
 // ReadExamples reads worked conversations, one {"messages": […]} a line.
 func ReadExamples(path string) ([]trajectory.Message, error) {
 	var out []trajectory.Message
-	_, err := eachLine(path, func(_ place, object map[string]any, _ []byte) error {
-		messages, err := promptOf(object["messages"])
+	_, err := eachLine(path, func(_ place, object map[string]any, text []byte) error {
+		messages, err := promptOf(object["messages"], text, "messages")
 		if err != nil {
 			return fmt.Errorf(`the key "messages" %w`, err)
 		}

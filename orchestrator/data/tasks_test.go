@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -55,6 +56,26 @@ func TestTextPartsOfAMessageAreOneText(t *testing.T) {
 		conversations, _, err := ReadConversations(write(t, "c.jsonl", `{"messages": [{"role": "user", "content": `+content+`}, {"role": "assistant", "content": [{"type": "text", "text": "c"}, {"type": "text", "text": "d"}]}]}`), nil)
 		require.NoError(t, err)
 		require.Equal(t, []trajectory.Message{trajectory.Text("user", want), trajectory.Text("assistant", "cd")}, conversations[0].Messages, "texts of the assistant are pieces of one completion")
+	}
+}
+
+// Chat templates write a call's arguments in the order of their keys in the file, as transformers does.
+func TestArgumentsOfACallKeepTheirOrder(t *testing.T) {
+	const arguments = `{"to":"a","by":{"z":1.0,"b":"<&"}}`
+	messages := func(written string) string {
+		return `[{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": ` + written + `}}]}]`
+	}
+	for name, written := range map[string]string{"object": `{"to": "a", "by": {"z": 1.0, "b": "<&"}}`, "text": strconv.Quote(arguments)} {
+		tasks, err := readTasks(write(t, "tasks.jsonl", `{"prompt": `+messages(written)+`}`), nil, false)
+		require.NoError(t, err)
+		require.Equal(t, arguments, string(tasks.Tasks[0].Prompt[1].ToolCalls[0].Arguments), name)
+		path := write(t, "c.json", `[{"messages": `+messages(written)+`}]`)
+		conversations, _, err := ReadConversations(path, nil)
+		require.NoError(t, err)
+		require.Equal(t, arguments, string(conversations[0].Messages[1].ToolCalls[0].Arguments), name)
+		examples, err := ReadExamples(path)
+		require.NoError(t, err)
+		require.Equal(t, conversations[0].Messages, examples, name)
 	}
 }
 

@@ -37,7 +37,7 @@ var changedRules = map[int]string{
 	10: "maxrl takes a mean of rewards that is 0 but for rounding for 0: the advantages are 0; a thought may open behind a few words",
 	11: "in format action a line is the action also where a second thought follows it; a model with a chat template tool_use renders " +
 		"conversations with tools by it (as before: model.chat_template with the default one's text)",
-	12: "text parts of a message in data are one text; sft learns one stop token behind a call that ends with the model's own; of a GGUF file a special token " +
+	12: "text parts of a message in data are one text, and the arguments of a call there keep the order of their keys; sft learns one stop token behind a call that ends with the model's own; of a GGUF file a special token " +
 		"id that says none is none, eom_token_id ends a turn, and rope.freq_base may be an integer",
 }
 
