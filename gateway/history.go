@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"hash"
-	"slices"
 	"strings"
 
 	"github.com/agentfly/agentfly/dialects"
@@ -122,21 +121,6 @@ func (h *history) add(k key, echoes []trajectory.Message, s *said) {
 		s.calls, s.thought = callsOf(e), bare(e.Reasoning)
 		h.replies[at] = append(h.replies[at], s)
 	}
-}
-
-// recordable are messages as they are written to be read again: arguments that are a JSON string, as of a call that was no JSON, would be read as what the
-// string holds.
-func recordable(messages []trajectory.Message) []trajectory.Message {
-	out := slices.Clone(messages)
-	for i := range out {
-		out[i].ToolCalls = slices.Clone(out[i].ToolCalls)
-		for k, c := range out[i].ToolCalls {
-			if len(c.Arguments) > 0 && c.Arguments[0] == '"' {
-				out[i].ToolCalls[k].Arguments, _ = json.Marshal(string(c.Arguments)) // never fails
-			}
-		}
-	}
-	return out
 }
 
 // callsOf are the ids of a message's calls.

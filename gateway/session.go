@@ -301,7 +301,7 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	if p.fresh == nil {
 		messages, turn.Incoming.Whole, turn.Incoming.Schemas = q.Messages, true, q.Tools
 	}
-	turn.Incoming.Messages, _ = json.Marshal(recordable(messages)) // what cannot be written is not adopted after a restart
+	turn.Incoming.Messages, _ = json.Marshal(messages) // what cannot be written is not adopted after a restart
 	return s.commit(c, q, p, turn, done)
 }
 

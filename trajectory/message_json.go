@@ -24,7 +24,8 @@ type toolCallJSON struct {
 	} `json:"function"`
 }
 
-// MarshalJSON writes OpenAI's form of a message; arguments are written as an object, as chat templates expect.
+// MarshalJSON writes OpenAI's form of a message, which UnmarshalJSON reads back; arguments are written as an object, as chat templates expect. A JSON string,
+// such as of a call that was no JSON, is written as a text which holds it: else it would be read as what the string says.
 func (m Message) MarshalJSON() ([]byte, error) {
 	out := messageJSON{Role: m.Role, Reasoning: m.Reasoning, ToolCallID: m.ToolCallID, Name: m.Name}
 	var err error
@@ -42,16 +43,21 @@ func (m Message) MarshalJSON() ([]byte, error) {
 	for _, c := range m.ToolCalls {
 		j := toolCallJSON{ID: c.ID, Type: "function"}
 		j.Function.Name, j.Function.Arguments = c.Name, c.Arguments
-		if len(c.Arguments) == 0 {
+		switch {
+		case len(c.Arguments) == 0:
 			j.Function.Arguments = json.RawMessage(`{}`)
+		case c.Arguments[0] == '"':
+			if j.Function.Arguments, err = json.Marshal(string(c.Arguments)); err != nil {
+				return nil, err
+			}
 		}
 		out.ToolCalls = append(out.ToolCalls, j)
 	}
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON reads OpenAI's form: content is null, a string or a list of parts; arguments are an object or a
-// string that holds one; a blank string is an empty object.
+// UnmarshalJSON reads OpenAI's form: content is null, a string or a list of parts; arguments are an object, or another JSON value but a string, or a
+// string that holds a JSON value; a blank string is an empty object.
 func (m *Message) UnmarshalJSON(data []byte) error {
 	var in messageJSON
 	if err := json.Unmarshal(data, &in); err != nil {
