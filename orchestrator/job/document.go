@@ -115,6 +115,11 @@ func applySet(f *findings, root *yaml.Node, option string) {
 		fail("the value is not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 		return
 	}
+	left := maxNodes
+	if value = withoutAliases(value, &left); left < 0 {
+		fail("the value has more than %d values", maxNodes)
+		return
+	}
 	f.mark(value, label)
 	n := root
 	keys := strings.Split(path, ".")

@@ -409,6 +409,11 @@ func TestSetLeavesWhatSharesAnAnchor(t *testing.T) {
 	c, err := parse(good+"engine: {kind: mine, params: {a: &p {k: 1}, b: *p, c: *p}}\n", job.Options{Set: []string{"engine.params.b.k=2", "engine.params.c=3"}})
 	require.NoError(t, err)
 	require.Equal(t, map[string]any{"a": map[string]any{"k": int64(1)}, "b": map[string]any{"k": int64(2)}, "c": int64(3)}, c.Engine.Params)
+	c, err = parse(good, job.Options{Set: []string{"engine={kind: mine, params: {a: &p {k: 1}, b: *p}}", "engine.params.b.k=2"}})
+	require.NoError(t, err, "the anchor may stand in another option")
+	require.Equal(t, map[string]any{"a": map[string]any{"k": int64(1)}, "b": map[string]any{"k": int64(2)}}, c.Engine.Params)
+	_, err = parse(good, job.Options{Set: []string{"engine={kind: mine, params: {a: &a [*a]}}"}})
+	require.ErrorContains(t, err, "the value has more than 100000 values")
 }
 
 func TestSchemaDescribesEveryKey(t *testing.T) {
