@@ -86,15 +86,22 @@ func withoutAliases(n *yaml.Node, left *int) *yaml.Node {
 // it: a # begins no comment, and lines are not joined.
 func OptionValue(text string) (*yaml.Node, error) {
 	var doc yaml.Node
-	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+	d := yaml.NewDecoder(strings.NewReader(text))
+	if err := d.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	value := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null"}
 	if len(doc.Content) == 1 {
 		value = doc.Content[0]
 	}
-	if given := strings.TrimSpace(text); value.Kind == yaml.ScalarNode && value.Style == 0 && value.Value != given {
-		value = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: given}
+	if given := strings.TrimSpace(text); value.Kind == yaml.ScalarNode && value.Style == 0 {
+		if value.Value != given {
+			value = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: given}
+		}
+		return value, nil
+	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("text follows its end; put all of it into quotes")
 	}
 	return value, nil
 }

@@ -279,6 +279,10 @@ func TestSetTakesTextsLetterByLetter(t *testing.T) {
 	}
 	_, err := parse(good, job.Options{Set: []string{"trainer.steps=5 # a few"}})
 	require.ErrorContains(t, err, `trainer.steps: the text "5 # a few", allowed is a whole number`)
+	for _, given := range []string{"'Hi' she said", `"Hi" she said`, "[a] b", "{a: 1} b", "'a'\n---\nb"} {
+		_, err := parse(good, job.Options{Set: []string{"agent.system=" + given}})
+		require.EqualError(t, err, "--set agent.system="+given+": the value is not YAML: text follows its end; put all of it into quotes", given)
+	}
 }
 
 func TestEnvironmentAndSecrets(t *testing.T) {
