@@ -347,6 +347,13 @@ func TestASnapshotThatIsNotComplete(t *testing.T) {
 	_, err := Open("org/name")
 	require.EqualError(t, err, "modelfile: "+dir+" holds no config.json, no tokenizer.json and 0 .gguf files; expected a model folder or name one file"+remedy)
 
+	put("config.json", "{}")
+	unread, err := Open("org/name")
+	require.NoError(t, err)
+	_, err = unread.Tokenizer()
+	require.EqualError(t, err, "modelfile: "+dir+" has no tokenizer.json"+remedy)
+	require.NoError(t, os.Remove(filepath.Join(dir, "config.json")))
+
 	put("tokenizer.json", "{}")
 	m, err := Open("org/name") // a tokenizer alone is a whole model for who reads no more
 	require.NoError(t, err)

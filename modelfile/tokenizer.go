@@ -41,7 +41,7 @@ func (m *Model) Tokenizer() (TokenizerSource, error) {
 		return s, err
 	}
 	if s.JSON == nil {
-		hint := ""
+		hint := m.incomplete()
 		for _, old := range []string{"tokenizer.model", "vocab.json"} {
 			if _, err := os.Stat(filepath.Join(m.dir, old)); err == nil {
 				hint = fmt.Sprintf("; it has %s, convert it with transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)", old)
