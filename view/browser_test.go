@@ -1065,13 +1065,13 @@ func TestThePageAddsUpTurns(t *testing.T) {
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", nil)
 	stored(t, x, "run", func(db *store.Store) error {
-		paid, taken := 0.1, -0.1
-		tr := &trajectory.Trajectory{ID: "train-0-0-0", TaskID: "a", Reward: 0.3, RewardParts: map[string]float64{"right": 0.3}, StopReason: trajectory.StopAnswer, Turns: []trajectory.Turn{{Reward: &paid}, {Reward: &taken}}}
+		paid, more, taken := 0.1, 0.2, -0.3
+		tr := &trajectory.Trajectory{ID: "train-0-0-0", TaskID: "a", Reward: 0.3, RewardParts: map[string]float64{"right": 0.3}, StopReason: trajectory.StopAnswer, Turns: []trajectory.Turn{{Reward: &paid}, {Reward: &more}, {Reward: &taken}}}
 		return db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: "a"}, tr)
 	})
 	b.open(x.url + "/#/trajectory?run=run&id=train-0-0-0")
 	b.until("document.querySelector('.parts')")
-	require.Equal(t, "Reward: right 0.3of it paid for 2 turns 0", js[string](b, "document.querySelector('.parts').innerText"))
+	require.Equal(t, "Reward: right 0.3of it paid for 3 turns 0", js[string](b, "document.querySelector('.parts').innerText"))
 	b.clean()
 }
 

@@ -115,10 +115,16 @@ function Column({ id, t, other, error }: { id: string; t?: Trajectory; other?: T
     {t && <><p class="note">{where(t.entry)}, reward <b>{t.entry.origin ? "–" : number(t.entry.reward)}</b>, {words(t.entry.stop)}, {count(t.entry.turns, "turn")}, {count(t.entry.tokens, "token")}, tool calls {t.entry.calls}{t.entry.failed_calls > 0 && `, ${t.entry.failed_calls} failed`}</p><Parts t={t} /><Conversation t={t} other={other} short /></>}</article>;
 }
 
+// total is the sum of numbers; 0 where they cancel out but for what rounding leaves.
+function total(all: number[]): number {
+  const sum = all.reduce((a, b) => a + b, 0), size = all.reduce((a, b) => a + Math.abs(b), 0);
+  return Math.abs(sum) < 1e-12 * size ? 0 : sum;
+}
+
 function Parts({ t }: { t: Trajectory }) {
   const parts = Object.entries(t.parts).sort(), paid = t.turns.flatMap((x) => x.reward ?? []);
   if (!parts.length && !paid.length) return null;
-  return <p class="parts">Reward: {parts.map(([name, v]) => <span key={name}>{clean(name)} <b>{number(v)}</b></span>)}{paid.length > 0 && <span>of it paid for {count(paid.length, "turn")} <b>{number(paid.reduce((a, b) => a + b, 0))}</b></span>}</p>;
+  return <p class="parts">Reward: {parts.map(([name, v]) => <span key={name}>{clean(name)} <b>{number(v)}</b></span>)}{paid.length > 0 && <span>of it paid for {count(paid.length, "turn")} <b>{number(total(paid))}</b></span>}</p>;
 }
 
 function Bubble({ role, children, facts }: { role: string; children: preact.ComponentChildren; facts?: string }) {
