@@ -28,7 +28,12 @@ func repairExceptions(builtins py.StringDict) {
 	raise := instructions[vm.RAISE_VARARGS]
 	instructions[vm.RAISE_VARARGS] = func(m *vm.Vm, count int32) error { // raise CLASS, and raise CLASS from CAUSE, call the class
 		if count > 0 {
-			if t, ok := m.PEEK(int(count)).(*py.Type); ok && t.Init != nil && t.Flags&py.TPFLAGS_BASE_EXC_SUBCLASS != 0 {
+			t, class := m.PEEK(int(count)).(*py.Type)
+			class = class && t.Flags&py.TPFLAGS_BASE_EXC_SUBCLASS != 0
+			if _, ok := m.PEEK(int(count)).(*py.Exception); !ok && !class {
+				return py.ExceptionNewf(py.TypeError, "exceptions must derive from BaseException")
+			}
+			if class && t.Init != nil {
 				e, err := py.Call(t, nil, nil)
 				if err != nil {
 					return err

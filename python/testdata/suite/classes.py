@@ -212,6 +212,15 @@ def raised_from() -> Any:
     except TypeError as v:
         out += [str(v)]
     try:
+        raise 3 from e
+    except TypeError as v:
+        out += [str(v)]
+    for wrong in ["text", int]:
+        try:
+            raise wrong
+        except TypeError as v:
+            out += [str(v)]
+    try:
         e.__cause__ = 3
     except TypeError as v:
         out += [str(v)]
