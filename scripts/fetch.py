@@ -138,7 +138,7 @@ def transfer(url, path, name, version, digest):
     part = path.with_suffix(".part")
     for attempt in range(5):
         have = part.stat().st_size if part.exists() else 0
-        total = 0  # not known
+        resumed, total = have > 0, 0  # the total is not known
         request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
         try:
             with urllib.request.urlopen(request, timeout=60) as reply:
@@ -161,7 +161,7 @@ def transfer(url, path, name, version, digest):
         if total and part.stat().st_size < total:
             continue  # cut short: resume
         part.unlink()
-        if have:
+        if resumed:
             print(f"fetch: {name} {version}: what was resumed is not the file, by its SHA-256; fetching it anew", file=sys.stderr, flush=True)
             continue
         fail(f"{name} {version}: SHA-256 is {got}, expected {digest}; the file was removed, run the command again")

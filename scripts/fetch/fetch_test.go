@@ -93,23 +93,29 @@ func TestADownloadGoesOnFromItsPart(t *testing.T) {
 	}
 }
 
-// A file that is not the pinned one is refused, and not fetched again for ever.
+// A file that is not the pinned one is refused, and not fetched again for ever. The server does not resume: it answers with the whole.
 func TestADownloadOfAnotherFileIsRefused(t *testing.T) {
-	requests := 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		requests++
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader([]byte("another")))
-	}))
-	defer server.Close()
-	cache := t.TempDir()
-	out, err := program(t, cache, server.URL, []byte("the file")).CombinedOutput()
-	require.Error(t, err)
-	require.Contains(t, string(out), "fetch: torch 1: SHA-256 is "+digest([]byte("another"))+", expected "+digest([]byte("the file"))+"; the file was removed, run the command again\n")
-	require.Equal(t, 1, requests)
-	for _, ending := range []string{"*.part", "*.whl"} {
-		left, err := filepath.Glob(filepath.Join(cache, "downloads", ending))
-		require.NoError(t, err)
-		require.Empty(t, left)
+	for _, part := range []string{"", "the"} {
+		requests := 0
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			requests++
+			_, _ = w.Write([]byte("another"))
+		}))
+		defer server.Close()
+		downloads := filepath.Join(t.TempDir(), "downloads")
+		require.NoError(t, os.Mkdir(downloads, 0o755))
+		if part != "" {
+			require.NoError(t, os.WriteFile(filepath.Join(downloads, "torch-1-"+digest([]byte("the file"))[:12]+".part"), []byte(part), 0o600))
+		}
+		out, err := program(t, filepath.Dir(downloads), server.URL, []byte("the file")).CombinedOutput()
+		require.Error(t, err)
+		require.Contains(t, string(out), "fetch: torch 1: SHA-256 is "+digest([]byte("another"))+", expected "+digest([]byte("the file"))+"; the file was removed, run the command again\n")
+		require.Equal(t, 1, requests)
+		for _, ending := range []string{"*.part", "*.whl"} {
+			left, err := filepath.Glob(filepath.Join(downloads, ending))
+			require.NoError(t, err)
+			require.Empty(t, left)
+		}
 	}
 }
 
