@@ -78,14 +78,25 @@ func (t *Template) Source() string { return t.source }
 // Options are those given to Compile.
 func (t *Template) Options() Options { return t.options }
 
+// with is the template of conversations with tools, or without.
+func (t *Template) with(tools bool) (*Template, error) {
+	switch {
+	case !tools:
+		return t, nil
+	case t.noTools != nil:
+		return nil, t.noTools
+	case t.toolUse != nil:
+		return t.toolUse, nil
+	}
+	return t, nil
+}
+
 // Render returns the text of a conversation. The error is a *RaisedError when the template itself refuses it, else a
 // *RenderError.
 func (t *Template) Render(in Input) (string, error) {
-	if in.Tools != nil && t.noTools != nil {
-		return "", t.noTools
-	}
-	if in.Tools != nil && t.toolUse != nil {
-		return t.toolUse.Render(in)
+	t, err := t.with(in.Tools != nil)
+	if err != nil {
+		return "", err
 	}
 	messages := &list{}
 	for i, m := range in.Messages {
@@ -141,11 +152,8 @@ func (t *Template) RenderJSON(messages, tools json.RawMessage, in Input) (string
 			return "", fmt.Errorf("template: tools must be a JSON list, not %s", typeName(given))
 		}
 	}
-	if given != nil && t.noTools != nil {
-		return "", t.noTools
-	}
-	if given != nil && t.toolUse != nil {
-		t = t.toolUse
+	if t, err = t.with(given != nil); err != nil {
+		return "", err
 	}
 	return t.render(l, given, in)
 }
