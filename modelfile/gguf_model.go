@@ -157,6 +157,16 @@ func (g *ggufFile) integerOr(key string, otherwise int64) int64 {
 	return otherwise
 }
 
+// tokenID is the id of a special token; -1: the file names none, or says by -1 or the largest u32, as some writers do, that there is none.
+func (g *ggufFile) tokenID(key string) int64 {
+	if v, ok := g.values["tokenizer.ggml."+key]; ok {
+		if n, ok := v.integer(); ok && n >= 0 && n != 1<<32-1 {
+			return n
+		}
+	}
+	return -1
+}
+
 // floatOr is a number; of an integer kind too, which some writers give a whole one.
 func (g *ggufFile) floatOr(key string, otherwise float64) float64 {
 	v, ok := g.values[key]
@@ -264,15 +274,10 @@ func shortest(f float64) float64 {
 // specialIDs reads the ids of the tokens that begin, end and pad, and those that end a turn.
 func (c *Config) specialIDs(g *ggufFile) {
 	id := func(key string) int {
-		v, ok := g.values["tokenizer.ggml."+key]
-		if !ok {
-			return -1
+		if n := g.tokenID(key); n < int64(c.VocabSize) {
+			return int(n)
 		}
-		n, ok := v.integer()
-		if !ok || n < 0 || n >= int64(c.VocabSize) { // some writers say 4294967295 for none
-			return -1
-		}
-		return int(n)
+		return -1
 	}
 	c.BOS, c.PAD = id("bos_token_id"), id("padding_token_id")
 	for _, key := range []string{"eos_token_id", "eot_token_id", "eom_token_id"} {

@@ -103,15 +103,7 @@ func (g *ggufFile) vocabulary() (*Vocabulary, error) {
 	for key, to := range map[string]*int{
 		"bos_token_id": &v.BOS, "eos_token_id": &v.EOS, "unknown_token_id": &v.UNK, "padding_token_id": &v.PAD, "eot_token_id": &v.EOT,
 	} {
-		*to = -1
-		x, ok := g.values["tokenizer.ggml."+key]
-		if !ok {
-			continue
-		}
-		n, ok := x.integer()
-		if !ok || n < 0 || n == 1<<32-1 { // -1 and the largest u32 say none
-			continue
-		}
+		n := g.tokenID(key)
 		if n >= int64(len(v.Tokens)) {
 			return nil, bad("%s is %d, but there are %d tokens", key, n, len(v.Tokens))
 		}
