@@ -193,6 +193,16 @@ func (c *equalCalls) try(before int) (status int, text string) {
 	return c.post("/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`, "X-Stainless-Retry-Count", strconv.Itoa(before))
 }
 
+// retry has so many clients send the call a second time.
+func (c *equalCalls) retry(clients int) {
+	for range clients {
+		go func() {
+			_, text := c.try(1)
+			c.replies <- text
+		}()
+	}
+}
+
 // samples lets the engine answer once all requests have come, and demands so many replies, each another sample.
 func (c *equalCalls) samples(requests, n int) {
 	c.t.Helper()
@@ -239,12 +249,7 @@ func TestRetriesOfEqualCallsSideBySide(t *testing.T) {
 // Equal calls whose first attempts never arrived come as retries: each is a call of its own while the others wait.
 func TestRetriesThatComeFirst(t *testing.T) {
 	c := newEqualCalls(t, 0)
-	for range 4 {
-		go func() {
-			_, text := c.try(1)
-			c.replies <- text
-		}()
-	}
+	c.retry(4)
 	c.samples(4, 4)
 }
 
@@ -255,12 +260,7 @@ func TestRetriesOfEqualCallsThatStillWait(t *testing.T) {
 		go c.try(0)
 	}
 	require.Eventually(t, func() bool { return c.asked.Load() == 2 }, 5e9, 1e6)
-	for range 2 {
-		go func() {
-			_, text := c.try(1)
-			c.replies <- text
-		}()
-	}
+	c.retry(2)
 	c.samples(4, 2)
 	require.EqualValues(t, 2, c.asked.Load())
 }
@@ -281,12 +281,7 @@ func TestRetriesOfACallThatFailedAndOneThatWasLeft(t *testing.T) {
 	require.Eventually(t, func() bool { return c.asked.Load() == 2 }, 5e9, 1e6)
 	leave()
 	<-left
-	for range 2 {
-		go func() {
-			_, text := c.try(1)
-			c.replies <- text
-		}()
-	}
+	c.retry(2)
 	c.samples(4, 2)
 }
 
