@@ -78,10 +78,10 @@ func (t *ThoughtSplitter) push(more string, last bool) (thought, content string)
 	return thought, text
 }
 
-// ThoughtTokens is how many tokens of a completion are those of the thought that it begins with, its tags included; all where it does not end. opened: the
-// prompt ends within a thought (OpensThought).
-func ThoughtTokens(ids []int32, decode func([]int32) string, opened bool) int {
-	if !opened && !strings.HasPrefix(strings.TrimLeft(decode(ids), blank), thinkOpen) {
+// ThoughtTokens is how many tokens of a completion, and of its text, are those of the thought that it begins with, its tags included; all where it does not
+// end. opened: the prompt ends within a thought (OpensThought).
+func ThoughtTokens(ids []int32, text string, decode func([]int32) string, opened bool) int {
+	if !opened && !strings.HasPrefix(strings.TrimLeft(text, blank), thinkOpen) {
 		return 0
 	}
 	before := sort.Search(len(ids), func(n int) bool { return strings.Contains(decode(ids[:n+1]), thinkClose) })

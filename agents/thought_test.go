@@ -78,6 +78,6 @@ func TestThoughtTokens(t *testing.T) {
 			ids = nil
 		}
 		decode := func(ids []int32) string { return strings.Join(tokens[:len(ids)], "") }
-		require.Equal(t, c.want, ThoughtTokens(ids, decode, c.opened), c.tokens)
+		require.Equal(t, c.want, ThoughtTokens(ids, decode(ids), decode, c.opened), c.tokens)
 	}
 }

@@ -470,7 +470,7 @@ func (s *Session) append(c *call, q asked, p prompt, turn trajectory.Turn, done 
 	turn.Completion = s.gate.Decode(text) // what may panic comes before anything changes
 	reply, echoes := readReply(c.session, s.gate.Model, c, q, p, turn.Completion, done)
 	if q.Messages != nil {
-		reply.Usage.Reasoning = agents.ThoughtTokens(done.TokenIDs, s.gate.Decode, agents.OpensThought(p.text))
+		reply.Usage.Reasoning = agents.ThoughtTokens(done.TokenIDs, turn.Completion, s.gate.Decode, agents.OpensThought(p.text))
 	}
 	s.fork.name(&turn, s.o.Name, len(s.growth.t.Turns))
 	c.turn = s.growth.add(q, p, turn, done, reply, echoes, asked)

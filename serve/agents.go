@@ -223,7 +223,9 @@ func (t *telling) more(piece func(dialects.Piece) error) error {
 func (t *telling) end() (dialects.Reply, error) {
 	c, r := t.choice, t.reply
 	r.Usage.Cached, r.Usage.Completion = c.cached, len(c.tokens)
-	r.Usage.Reasoning = agents.ThoughtTokens(ids(c.tokens), func(ids []int32) string { return c.text.tokenizer.Decode(ids, c.text.skipSpecial) }, t.opened)
+	decode := func(ids []int32) string { return c.text.tokenizer.Decode(ids, c.text.skipSpecial) }
+	all := ids(c.tokens)
+	r.Usage.Reasoning = agents.ThoughtTokens(all, decode(all), decode, t.opened)
 	switch {
 	case c.finish == string(trajectory.FinishAbort):
 		return r, t.gate.refusal()
