@@ -90,6 +90,9 @@ func (r *replica) logprobs(ctx context.Context, ids []int32) ([]float32, error) 
 	got, versions, err := r.ask(ctx, func(ctx context.Context, model string) (reply, error) {
 		return r.completer.sendLogprobs(ctx, r.standing.info().Native, model, ids)
 	})
+	if err == nil && got.spans == nil && len(versions) > 1 {
+		err = errMixed
+	}
 	if err == nil {
 		_, err = r.sampledBy(ctx, got, versions)
 	}
@@ -137,9 +140,6 @@ func (r *replica) ask(ctx context.Context, send func(ctx context.Context, model 
 		return got, nil, err
 	}
 	versions, err = r.standing.settle(ctx, epoch, first)
-	if err == nil && got.spans == nil && len(versions) > 1 {
-		err = errMixed
-	}
 	return got, versions, err
 }
 

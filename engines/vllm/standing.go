@@ -187,5 +187,5 @@ func (s *standing) end() {
 
 var (
 	errLeft  = errors.New("the replica went out of service meanwhile")
-	errMixed = errors.New("the weights changed meanwhile and the route does not say which sampled which token")
+	errMixed = errors.New("the weights changed meanwhile and the route does not say which scored which token")
 )

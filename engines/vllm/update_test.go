@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -91,22 +92,34 @@ func TestUpdateKeepsWhatIsInFlight(t *testing.T) {
 	require.IsNonDecreasing(t, c.Versions)
 }
 
-// Where replies do not say which weights sampled which token, one that saw two is sampled again.
+// Where replies do not say which weights sampled which token, all tokens of a completion have the oldest version that it saw. It is not sampled
+// again: one that lasts longer than the time between two updates would never end.
 func TestUpdateWithoutVersionsPerToken(t *testing.T) {
 	f := newFake(t)
 	f.routes, f.noVersion = allRoutes[1:], true
-	e := connect(t, nil, f)
+	e := connect(t, func(o *Options) { o.Attempts = 2 }, f)
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 2, 1)))
 	q := request(100, 1, 2, 3)
 	var c engines.Completion
 	var err error
-	var all sync.WaitGroup
-	f.started(t, func() { all.Go(func() { c, err = e.Generate(t.Context(), q) }) })
-	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 3, 2)))
-	all.Wait()
+	done := make(chan struct{})
+	f.started(t, func() { go func() { defer close(done); c, err = e.Generate(t.Context(), q) }() })
+	updates := 0
+	for ended := false; !ended; {
+		require.NoError(t, e.Update(t.Context(), fakeWeights(t, float32(3+updates), int32(2+updates))))
+		updates++
+		select {
+		case <-done:
+			ended = true
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 	require.NoError(t, err)
-	require.Equal(t, wantTokens(3, q), c.TokenIDs)
-	require.Equal(t, int32(2), c.Versions[0])
+	require.Greater(t, updates, 1)
+	require.Len(t, c.TokenIDs, 100)
+	require.Equal(t, wantTokens(2, q)[0], c.TokenIDs[0])
+	require.NotEqual(t, wantTokens(2, q), c.TokenIDs, "it went on under other weights")
+	require.Equal(t, slices.Repeat([]int32{1}, 100), c.Versions)
 }
 
 // The failures that are known from practice: each is found by the proof, nothing is sampled afterwards, the server stays

@@ -239,16 +239,15 @@ func (r reply) finish(s engines.Sampling) (trajectory.FinishReason, error) {
 // errAborted says that the server ended the request, by a pause or its own end.
 var errAborted = errors.New("the server aborted the request")
 
-// perToken spreads the spans over the tokens, or the one version that the reply can be of. versions are those that it may
-// name; where one was given twice, the later number counts.
+// perToken is the version of each token. versions are those that the reply may be of; where a name was given twice, the later number counts.
+// Without spans all tokens have the oldest: staleness goes by a trajectory's oldest token.
 func (r reply) perToken(versions []adopted) ([]int32, error) {
 	n := len(r.ids)
-	spans := r.spans
-	if spans == nil {
-		spans = []span{{versions[len(versions)-1].name, 0, n}}
+	if r.spans == nil {
+		return slices.Repeat([]int32{versions[0].number}, n), nil
 	}
 	out := make([]int32, 0, n)
-	for _, s := range spans {
+	for _, s := range r.spans {
 		at := -1
 		for i, v := range versions {
 			if v.name == s.Version {
@@ -259,14 +258,14 @@ func (r reply) perToken(versions []adopted) ([]int32, error) {
 			return nil, &versionError{s.Version}
 		}
 		if s.Start != len(out) || s.End < s.Start || s.End > n {
-			return nil, fmt.Errorf("%w: weight_versions %v do not cover %d tokens in order", errReply, spans, n)
+			return nil, fmt.Errorf("%w: weight_versions %v do not cover %d tokens in order", errReply, r.spans, n)
 		}
 		for range s.End - s.Start {
 			out = append(out, versions[at].number)
 		}
 	}
 	if len(out) != n {
-		return nil, fmt.Errorf("%w: weight_versions %v do not cover %d tokens", errReply, spans, n)
+		return nil, fmt.Errorf("%w: weight_versions %v do not cover %d tokens", errReply, r.spans, n)
 	}
 	return out, nil
 }
