@@ -278,3 +278,31 @@ func TestResumeRefusesAnotherAdapter(t *testing.T) {
 	require.Equal(t, 2, status, errs)
 	require.Contains(t, errs, differs(moved))
 }
+
+// The weights of a checkpoint's adapter are of its rank and targets, and act by alpha/rank: another one would make another policy of them. The same
+// alpha in other words is taken.
+func TestResumeRefusesAnotherSettingOfItsAdapter(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	train := func(args ...string) (int, string, string) {
+		return command("", append([]string{"train", "--output", dir, "examples/tiny.yaml", "--set", "model.lora.rank=4"}, args...)...)
+	}
+	status, _, errs := train("--set", "trainer.steps=1", "--set", "model.lora.alpha=8")
+	require.Zero(t, status, errs)
+	before, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
+	require.NoError(t, err)
+	for set, says := range map[string]string{
+		"model.lora.alpha=80":         "model.lora.alpha: the run in " + dir + " trains an adapter with alpha 8, and this job's has 80; give that back, or begin a new run with --output",
+		"model.lora.rank=8":           "model.lora.rank: the run in " + dir + " trains an adapter with rank 4, and this job's has 8; give that back, or begin a new run with --output",
+		"model.lora.targets=[q_proj]": "model.lora.targets: the run in " + dir + " trains an adapter with targets [q_proj k_proj v_proj o_proj gate_proj up_proj down_proj], and this job's has [q_proj]; give that back, or begin a new run with --output",
+	} {
+		status, _, errs := train("--resume", "--set", "trainer.steps=2", "--set", set)
+		require.Equal(t, 2, status, "%s: %s", set, errs)
+		require.Contains(t, errs, says)
+		after, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
+		require.NoError(t, err)
+		require.Equal(t, string(before), string(after))
+	}
+	status, _, errs = train("--resume", "--set", "trainer.steps=2") // alpha is twice the rank
+	require.Zero(t, status, errs)
+}

@@ -3,8 +3,13 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
 
 	"github.com/agentfly/agentfly/modelfile"
+	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -103,4 +108,29 @@ func otherAdapter(j *job.Job, dir string) error {
 		return j.Fail("model.lora", "the run in %s began with the adapter of a model.lora.path; give it that back, or begin a new run with --output", dir)
 	}
 	return j.Fail("model.lora.path", "the adapter %s is not what the run in %s began with; give it back what it had, or begin a new run with --output", j.Model.LoRA.Path, dir)
+}
+
+// sameAdapter makes sure that the job's adapter has the rank, the alpha and the targets of the one in the checkpoint at from, which the run goes on
+// with: its weights are multiplied by alpha/rank.
+func (r *run) sameAdapter(from string) error {
+	j := r.session.Job
+	now, ok := r.session.Policy.Model.Adapter()
+	if !ok || from == "" {
+		return nil
+	}
+	was, err := policy.LookAdapter(filepath.Join(from, checkpoint.AdapterFolder))
+	if errors.Is(err, os.ErrNotExist) { // it trained none, which the trainer refuses
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("orchestrator: the adapter of %s: %w", from, err)
+	}
+	for _, of := range []struct {
+		key      string
+		was, now any
+	}{{"rank", was.Rank, now.Rank}, {"alpha", was.Alpha, now.Alpha}, {"targets", was.Targets, now.Targets}} {
+		if !reflect.DeepEqual(of.was, of.now) {
+			return j.Fail("model.lora."+of.key, "the run in %s trains an adapter with %s %v, and this job's has %v; give that back, or begin a new run with --output", r.folder.Dir, of.key, of.was, of.now)
+		}
+	}
+	return nil
 }

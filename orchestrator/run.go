@@ -110,6 +110,9 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	if err := r.begunWith(ctx, from); err != nil {
 		return err
 	}
+	if err := r.sameAdapter(from); err != nil {
+		return err
+	}
 	r.session.Logs.Open(filepath.Join(r.folder.Dir, "logs"))
 	if note := r.checked.UnknownNote(); note != "" {
 		r.session.Notes.Know(note)
