@@ -118,6 +118,9 @@ func (t *Trainer) load(dir string) error {
 	if reference != "" && state.Reference != "" && reference != state.Reference { // KL may be new to the run, or gone
 		return fmt.Errorf("%s: the reference policy was another model before: SHA-256 %q then, %q now; give the run back the model that it began with", trainerFile, state.Reference, reference)
 	}
+	if err := t.sameCritic(filepath.Join(dir, optimizerFile)); err != nil {
+		return err
+	}
 	moved, err := openExactly(filepath.Join(dir, optimizerFile), t.model.Trained(), moments[0].suffix, moments[1].suffix)
 	if err != nil {
 		return err
@@ -148,6 +151,24 @@ func (t *Trainer) load(dir string) error {
 		}
 	}
 	return states.setSteps(state.Steps)
+}
+
+// sameCritic refuses the optimizer's file of a run that trained a critic where this one trains none, or the other way round.
+func (t *Trainer) sameCritic(path string) error {
+	file, err := modelfile.OpenSafetensors(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, was := file.Info(valueHead + moments[0].suffix)
+	then, now := "a critic", "none"
+	switch {
+	case was == hasValueHead(t.model):
+		return nil
+	case !was:
+		then, now = "no critic", "one"
+	}
+	return fmt.Errorf("%s: the run trained %s so far, and algorithm.advantage %s has %s; give it back the advantage that it had, or begin a new run with --output", optimizerFile, then, t.algorithm.Estimator.Name, now)
 }
 
 // frozenBase is the model whose base is not trained, since an adapter is; nil: its base is.

@@ -110,7 +110,7 @@ func TestValueHeadIsSaved(t *testing.T) {
 	require.Equal(t, []float32{0.125}, state)
 
 	plain := makeTrainer(t, policytest.Make(t, 9), resolveBlock(t, "{}"), tinyConfig())
-	require.ErrorContains(t, plain.Load(dir), "tensors, expected")
+	require.ErrorContains(t, plain.Load(dir), "the run trained a critic so far")
 	require.NoError(t, os.Remove(filepath.Join(dir, parametersFile)))
 	require.ErrorIs(t, b.Load(dir), os.ErrNotExist)
 }
@@ -130,6 +130,23 @@ func TestTheReferenceIsTheOneOfTheRun(t *testing.T) {
 	plain := t.TempDir()
 	require.NoError(t, with("{}", 2).Save(plain))
 	require.NoError(t, with("kl: {coefficient: 0.1}", 1).Load(plain), "a run may take KL up later")
+}
+
+// A run that takes a critic up, or gives it up, is told of the setting, not of a file that another model wrote.
+func TestLoadRefusesAnotherCritic(t *testing.T) {
+	with := func(block string) *Trainer {
+		p, a := policytest.Make(t, 9), resolveBlock(t, block)
+		if a.HasCritic() {
+			require.NoError(t, p.Model.AddValueHead())
+		}
+		return makeTrainer(t, p, a, tinyConfig())
+	}
+	plain, critic := t.TempDir(), t.TempDir()
+	require.NoError(t, with("{}").Save(plain))
+	require.NoError(t, with("{advantage: gae}").Save(critic))
+	require.NoError(t, with("{advantage: rloo}").Load(plain))
+	require.EqualError(t, with("{advantage: gae}").Load(plain), "trainer: loading the trainer from "+plain+": optimizer.safetensors: the run trained no critic so far, and algorithm.advantage gae has one; give it back the advantage that it had, or begin a new run with --output")
+	require.EqualError(t, with("{advantage: rloo}").Load(critic), "trainer: loading the trainer from "+critic+": optimizer.safetensors: the run trained a critic so far, and algorithm.advantage rloo has none; give it back the advantage that it had, or begin a new run with --output")
 }
 
 func TestLoadRefusesForeignState(t *testing.T) {
