@@ -92,6 +92,44 @@ func TestARunThatStoppedContinuesBitForBit(t *testing.T) {
 	})
 }
 
+// The trainer divides the logits of a step by one temperature, so what was sampled at another one is not trained with it: such a run is refused until
+// nothing of the kind is left.
+func TestResumeRefusesAnotherTemperatureWhileGroupsGoOn(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	ctx, cancel := context.WithCancel(context.Background())
+	var calls atomic.Int64
+	status, out, errs := tiny(ctx, dir, func() (float64, error) {
+		if calls.Add(1) == 128+50 { // in the middle of the second step
+			cancel()
+		}
+		return 0, nil
+	})
+	require.Equal(t, 3, status, "%s%s", out, errs)
+	before, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
+	require.NoError(t, err)
+	colder := []string{"--resume", "--set", "rollout.temperature=0.4"}
+	status, out, errs = tiny(context.Background(), dir, harmless, colder...)
+	require.Equal(t, 2, status, "%s%s", out, errs)
+	require.Contains(t, errs, "rollout.temperature: what the run in "+dir+" recorded after step 1 (steps that are trained again: 0; groups that go on: ")
+	require.Contains(t, errs, ") was sampled at 1, and this job's is 0.4; give 1 back until step 2 is done (with trainer.steps 2 the run ends there), or begin a new run with --output")
+	after, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
+
+	status, out, errs = tiny(context.Background(), dir, harmless, "--resume", "--set", "trainer.steps=2")
+	require.Zero(t, status, "%s%s", out, errs)
+	status, out, errs = tiny(context.Background(), dir, harmless, append(colder, "--set", "trainer.steps=3")...)
+	require.Zero(t, status, "%s%s", out, errs)
+	run := opened(t, dir)
+	steps, err := run.Steps()
+	require.NoError(t, err)
+	require.Len(t, steps, 3)
+	for step, m := range steps {
+		require.Less(t, m["update/mismatch_max"], 1e-4, step)
+	}
+}
+
 // Real processes and real signals: what a kill leaves on the disk continues to the same end.
 func TestAKilledProcessContinuesBitForBit(t *testing.T) {
 	needTorch(t)

@@ -270,6 +270,9 @@ func (r *run) recover(ctx context.Context) error {
 	if r.recovered, err = recovery.Read(log, r.folder, &r.state, r.dealer, s.Sampler.Tools.KeepsState()); err != nil {
 		return err
 	}
+	if err := r.recovered.TakeTemperature(ctx, r.folder, s.Job, r.state.Step); err != nil {
+		return err
+	}
 	if !r.recovered.Any(&r.state) {
 		if err := db.Begin(ctx, time.Now(), rand.Text()); err != nil {
 			return err

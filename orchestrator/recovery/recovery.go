@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/data"
+	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -103,6 +105,38 @@ func (p *Recovered) Trajectory(id string) (t *trajectory.Trajectory, ended bool)
 		return done, true
 	}
 	return p.begun[id], false
+}
+
+// TemperatureFact of the store: the rollout.temperature of all that is recorded beyond the checkpoint. A store of an older program has none.
+const TemperatureFact = "temperature"
+
+// TakeTemperature refuses a job with another rollout.temperature than the one that sampled the recorded batches, or trajectories of groups that go on: the
+// trainer divides the logits of a whole step by one number, the job's. step is the checkpoint's.
+func (p *Recovered) TakeTemperature(ctx context.Context, folder *runfolder.Folder, j *job.Job, step int) error {
+	was, err := folder.DB.Reader.Fact(TemperatureFact)
+	now := strconv.FormatFloat(j.Rollout.Temperature, 'g', -1, 64)
+	if err != nil || was == now {
+		return err
+	}
+	groups := p.sampled()
+	if was == "" || len(p.Batches) == 0 && groups == 0 {
+		return folder.DB.SetFact(ctx, TemperatureFact, now)
+	}
+	last := step + len(p.Batches) + (len(p.Log.Training())+j.Rollout.Groups-1)/j.Rollout.Groups
+	return j.Fail("rollout.temperature", "what the run in %s recorded after step %d (steps that are trained again: %d; groups that go on: %d) was sampled at %s, and this job's is %s; "+
+		"give %s back until step %d is done (with trainer.steps %d the run ends there), or begin a new run with --output", folder.Dir, step, len(p.Batches), groups, was, now, was, last, last)
+}
+
+// sampled counts the groups that go on and have recorded tokens.
+func (p *Recovered) sampled() (n int) {
+	for _, g := range p.Log.Training() {
+		if slices.ContainsFunc(slices.Concat(g.Finished, g.Partial), func(t *trajectory.Trajectory) bool {
+			return t != nil && (p.Ended[t.ID] != nil || p.begun[t.ID] != nil)
+		}) {
+			n++
+		}
+	}
+	return n
 }
 
 // Open are the ids of trajectories that go on, or begin.
