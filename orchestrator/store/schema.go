@@ -100,17 +100,21 @@ func migrate(db *sql.DB, path, then string) error {
 	if version > schemaVersion {
 		return fmt.Errorf("store: %s was written by a newer program (version %d, this one knows %d); update agentfly", path, version, schemaVersion)
 	}
-	for ; version < schemaVersion; version++ {
-		tx, err := db.Begin()
-		if err != nil {
-			return fmt.Errorf("store: %s: %w%s", path, err, remedy(err, then))
-		}
-		if _, err = tx.Exec(migrations[version] + fmt.Sprintf("PRAGMA user_version = %d;", version+1)); err == nil {
-			err = tx.Commit()
-		}
-		if err != nil {
-			return errors.Join(fmt.Errorf("store: %s: migration to version %d: %w%s", path, version+1, err, remedy(err, then)), ignoreDone(tx.Rollback()))
-		}
+	if version == schemaVersion {
+		return nil
+	}
+	tx, err := db.Begin() // one, so that no reader finds a new store half made
+	if err != nil {
+		return fmt.Errorf("store: %s: %w%s", path, err, remedy(err, then))
+	}
+	for ; version < schemaVersion && err == nil; version++ {
+		_, err = tx.Exec(migrations[version] + fmt.Sprintf("PRAGMA user_version = %d;", version+1))
+	}
+	if err == nil {
+		err = tx.Commit()
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("store: %s: migration to version %d: %w%s", path, version, err, remedy(err, then)), ignoreDone(tx.Rollback()))
 	}
 	return nil
 }
