@@ -15,6 +15,7 @@ import (
 
 // Runs of other lengths are put together step by step, whatever the steps at which each of them alone would be thinned.
 func TestBandOfRuns(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", nil)
 	for value, steps := range []int{150, 200} { // runs whose metric is 0, and 1
 		require.NoError(t, os.MkdirAll(filepath.Join(x.dir, fmt.Sprint(value)), 0o755))
@@ -52,6 +53,7 @@ func TestBandOfRuns(t *testing.T) {
 
 // A stretch of a thinned band reaches as far as its steps do, and the mean lies in it; what no run has is a gap.
 func TestBandIsThinned(t *testing.T) {
+	t.Parallel()
 	nan := math.NaN()
 	steps, got := bands([]table{
 		{[]int{0, 1, 2, 3, 4}, map[string][]float64{"a": {1, 9, 2, nan, 5}}},

@@ -80,10 +80,10 @@ func (b tab) open(url string) {
 	js[any](b, `void (window.errors = [], addEventListener('error', e => errors.push(e.message)), addEventListener('securitypolicyviolation', e => errors.push('policy: ' + e.violatedDirective)))`)
 }
 
-// until waits for the page to make an expression true.
+// until waits for the page to make an expression true: long, because other tests' pages are at work beside it.
 func (b tab) until(code string) {
 	b.t.Helper()
-	for late := time.Now().Add(40 * time.Second); ; {
+	for late := time.Now().Add(2 * time.Minute); ; {
 		if js[bool](b, "!!("+code+")") {
 			return
 		}
@@ -154,6 +154,7 @@ func (b tab) accessible() {
 
 // A person looks at two runs, one of which goes on meanwhile, in a real browser.
 func TestThePageInChromium(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"seed-1": {Steps: 40, Groups: 4, Each: 8, Seed: 1}, "seed-2": {Steps: 40, Groups: 4, Each: 8, Seed: 2, Shift: -0.1}})
 	b.open(x.url + "/#/overview?run=seed-1")
@@ -282,6 +283,7 @@ func TestThePageInChromium(t *testing.T) {
 
 // A new user has four questions about a run whose calculator begins to break at step 31, and finds each answer with a few clicks, and by keyboard.
 func TestThePageAnswers(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": {Steps: 44, Groups: 4, Each: 8, Seed: 5, Breaks: 30}})
 	text := func(selector string) string {
@@ -340,6 +342,7 @@ func TestThePageAnswers(t *testing.T) {
 // A run of more steps than a chart has room for: its curves are thinned, and the values are the store's, at each step of the slider and as the
 // run goes on.
 func TestThePageOfALongRun(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	size := viewtest.Size{Steps: 2600, Groups: 1, Each: 1, Only: 1, Seed: 1}
 	x := serve(t, "", map[string]viewtest.Size{"long": size})
@@ -381,6 +384,7 @@ func TestThePageOfALongRun(t *testing.T) {
 
 // Steps that a resumed run trains anew are drawn anew, though there are as many as before: in curves, in a band and among the causes.
 func TestThePageOfStepsThatAreTrainedAnew(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small(), "beside": small()})
 	db, err := store.Open(filepath.Join(x.dir, "run", store.File))
@@ -418,6 +422,7 @@ func TestThePageOfStepsThatAreTrainedAnew(t *testing.T) {
 // A page that is left alone shows the run that took the place of its own, as after train --overwrite, also where its store could not be opened for
 // a while.
 func TestThePageOfARunThatIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small()})
 	dir := filepath.Join(x.dir, "run")
@@ -465,6 +470,7 @@ func trainStep(ctx context.Context, db *store.Store, step int) error {
 
 // An open trajectory, and a list of them, follow the run: the group grows, and the update tells how stale it was.
 func TestThePageOfATrajectoryThatIsTrained(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small()})
 	db, err := store.Open(filepath.Join(x.dir, "run", store.File))
@@ -492,6 +498,7 @@ func TestThePageOfATrajectoryThatIsTrained(t *testing.T) {
 
 // The token that somebody looks at stays the one, and what has the focus keeps it, while the run goes on.
 func TestThePageKeepsItsPlaceAmongTokens(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small()})
 	db, err := store.Open(filepath.Join(x.dir, "run", store.File))
@@ -514,6 +521,7 @@ func TestThePageKeepsItsPlaceAmongTokens(t *testing.T) {
 
 // A trajectory is asked for again until the step is stored that trained it, and those beside it once; it stays where asking again fails.
 func TestThePageAsksForATrajectoryWhileItGrows(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small()})
 	var asked atomic.Int64
@@ -570,6 +578,7 @@ func TestThePageAsksForATrajectoryWhileItGrows(t *testing.T) {
 
 // An answer that takes longer than the run takes for a step arrives.
 func TestThePageWaitsForWhatTakesLong(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small()})
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -599,6 +608,7 @@ func TestThePageWaitsForWhatTakesLong(t *testing.T) {
 
 // As many runs as may stand beside each other are told apart.
 func TestThePageTellsRunsApart(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	sizes, address := map[string]viewtest.Size{}, "/#/overview?run=seed-0"
 	for i := range 12 {
@@ -628,6 +638,7 @@ func TestThePageTellsRunsApart(t *testing.T) {
 
 // What a run does now is what its process wrote, which the page follows; a process that is gone, and an end, are said.
 func TestThePageSaysWhatARunDoesNow(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small()})
 	folder := runfolder.New(filepath.Join(x.dir, "run"), false)
@@ -669,6 +680,7 @@ func TestThePageSaysWhatARunDoesNow(t *testing.T) {
 // A page that was opened with the key has buttons for what a run can be asked for, which a keyboard reaches; stopping asks first. A page without the
 // key has none.
 func TestThePageControlsARun(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small()})
 	s, err := New(x.dir, Options{ControlKey: "secret", Errors: io.Discard})
@@ -693,7 +705,7 @@ func TestThePageControlsARun(t *testing.T) {
 	b.until("document.querySelector('#doing')?.innerText == 'the update of step 3'")
 	require.False(t, js[bool](b, "!!document.querySelector('#ask-pause')"))
 	b.open(h.URL + "/?key=secret")
-	b.until("location.search == '' && document.querySelector('h1')")
+	b.until("location.search == '' && location.hash.startsWith('#/overview') && document.querySelector('h1')") // it goes there by itself
 	b.open(h.URL + "/#/now?run=run")
 	b.until("document.querySelector('#ask-pause')")
 	b.accessible()
@@ -711,6 +723,7 @@ func TestThePageControlsARun(t *testing.T) {
 
 // Dark colours and the width of a phone: nothing is wider than the screen, and axe finds nothing.
 func TestThePageOnAPhone(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 390, 844)
 	x := serve(t, "", map[string]viewtest.Size{"run": {Steps: 12, Groups: 4, Each: 4, Seed: 1}})
 	b.open(x.url + "/#/overview")
@@ -761,6 +774,7 @@ func short(v float64) string {
 
 // The trajectories of a tree and the samples of a trajectory are drawn with where they fork, and lead to one another, by keyboard too.
 func TestThePageDrawsBranches(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small()})
 	require.NoError(t, viewtest.Branching(t.Context(), filepath.Join(x.dir, "tree"), x.words))
@@ -806,6 +820,7 @@ func TestThePageDrawsBranches(t *testing.T) {
 // A trajectory of an evaluation that is open on the page has its group as it grows, until the evaluation has ended; what the same task was answered
 // with by later evaluations comes beside it too, also beside one that can no longer change.
 func TestThePageOfAnEvaluationThatGoesOn(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small()})
 	db, err := store.Open(filepath.Join(x.dir, "run", store.File))
@@ -858,6 +873,7 @@ func TestThePageOfAnEvaluationThatGoesOn(t *testing.T) {
 
 // A run of supervised fine-tuning shows its held-out loss and the step of each conversation; one that failed has no reward.
 func TestThePageOfFineTuning(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", nil)
 	require.NoError(t, os.Mkdir(filepath.Join(x.dir, "sft"), 0o755))
@@ -896,6 +912,7 @@ func TestThePageOfFineTuning(t *testing.T) {
 // An address that does not fit is said, and no run is shown with the data of another: one that is not there, one that cannot be read, a step and a
 // filter that there are not.
 func TestThePageOfWrongAddresses(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"seed-1": small(), "broken": small(), "long": {Steps: 40, Groups: 4, Each: 2, Seed: 3}})
 	file := filepath.Join(x.dir, "broken", store.File)
@@ -943,7 +960,7 @@ func TestThePageOfWrongAddresses(t *testing.T) {
 	b.open(x.url + "/#/trajectories?run=long&sort=reward")
 	b.until("document.activeElement.id == 'list' && document.querySelectorAll('tr[data-row]').length > 5") // the row that had it is gone
 	last := "document.activeElement.closest('[data-row]')?.dataset.row == '319'"
-	for late := time.Now().Add(40 * time.Second); !js[bool](b, "!!("+last+")") && time.Now().Before(late); time.Sleep(200 * time.Millisecond) {
+	for late := time.Now().Add(2 * time.Minute); !js[bool](b, "!!("+last+")") && time.Now().Before(late); time.Sleep(200 * time.Millisecond) {
 		b.press(kb.End) // goes to the last that is loaded, which loads more
 		b.until("document.activeElement.closest('#list')")
 	}
@@ -985,6 +1002,7 @@ func TestThePageOfWrongAddresses(t *testing.T) {
 
 // A drawing says what each kind of its marks and lines means, and leads on with the colour and the view that were chosen.
 func TestThePageExplainsItsDrawings(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", nil)
 	require.NoError(t, viewtest.Branching(t.Context(), filepath.Join(x.dir, "tree"), x.words))
@@ -1012,6 +1030,7 @@ func TestThePageExplainsItsDrawings(t *testing.T) {
 
 // A link within a trajectory, to one of its samples or to another of its group, keeps the colour and the view.
 func TestThePageKeepsTheColourAlongLinks(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small()})
 	require.NoError(t, viewtest.Branching(t.Context(), filepath.Join(x.dir, "tree"), x.words))
@@ -1036,6 +1055,7 @@ func (b tab) choose(id, value string) {
 
 // Of a large group those around the trajectory that is open stand side by side, and the page says so.
 func TestThePageOfALargeGroup(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": {Steps: 1, Groups: 1, Each: 40, Seed: 1}})
 	b.open(x.url + "/#/trajectory?run=run&id=train-0-0-30&beside=1")
@@ -1062,6 +1082,7 @@ func stored(t *testing.T, x *served, name string, fill func(db *store.Store) err
 
 // What turns were paid is their sum, and not what rounding leaves of it.
 func TestThePageAddsUpTurns(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", nil)
 	stored(t, x, "run", func(db *store.Store) error {
@@ -1077,6 +1098,7 @@ func TestThePageAddsUpTurns(t *testing.T) {
 
 // Keys that a browser goes back and forth with are left to it, also where arrow keys move.
 func TestThePageLeavesTheBrowserItsKeys(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small()})
 	prevented := func(selector, key, with string) bool {
@@ -1097,6 +1119,7 @@ func TestThePageLeavesTheBrowserItsKeys(t *testing.T) {
 
 // A run that is not there any more is said, though another one stands beside it.
 func TestThePageOfARunThatIsGone(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"first": small(), "second": small()})
 	b.open(x.url + "/#/trajectories?run=first&with=second")
@@ -1112,6 +1135,7 @@ func TestThePageOfARunThatIsGone(t *testing.T) {
 
 // The number of trajectories that are found goes on while somebody reads further down, and is never beyond that of all.
 func TestThePageCountsWhileSomebodyReads(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small()})
 	db, err := store.Open(filepath.Join(x.dir, "run", store.File))
@@ -1134,6 +1158,7 @@ func TestThePageCountsWhileSomebodyReads(t *testing.T) {
 
 // Who goes back to a list finds it where it was, also beyond its first page.
 func TestThePageGoesBackToItsPlace(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": {Steps: 50, Groups: 4, Each: 4, Seed: 1}})
 	b.open(x.url + "/#/trajectories?run=run")
@@ -1150,6 +1175,7 @@ func TestThePageGoesBackToItsPlace(t *testing.T) {
 
 // A text that is being typed stays while the run goes on, and is that of the view it was typed in.
 func TestThePageKeepsWhatIsTyped(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small()})
 	b.open(x.url + "/#/trajectories?run=run")
@@ -1166,6 +1192,7 @@ func TestThePageKeepsWhatIsTyped(t *testing.T) {
 
 // Names and numbers of any length are shown whole or cut where they stand: nothing is wider than the screen, and a number is never cut.
 func TestThePageOfLongNames(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", nil)
 	long := strings.Repeat("averylongname", 20)
@@ -1196,6 +1223,7 @@ func TestThePageOfLongNames(t *testing.T) {
 
 // Who points at the evaluation before training, at step 0, reads its values and not the last ones.
 func TestThePageTellsWhatWasBeforeTraining(t *testing.T) {
+	t.Parallel()
 	b := chromium(t, 1280, 900)
 	x := serve(t, "", map[string]viewtest.Size{"run": small()}) // its first evaluation is of step 0
 	b.open(x.url + "/#/overview?run=run")

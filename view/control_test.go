@@ -17,6 +17,7 @@ import (
 
 // Controlling a run takes the key and a page of this server, or the key and the header of a program; reading goes on without.
 func TestControlTakesTheKey(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": {Steps: 1, Groups: 1, Each: 1}})
 	ask := func(s *Server, method, path string, headers map[string]string) (int, string) {
 		t.Helper()

@@ -13,6 +13,7 @@ import (
 
 // What ends add to the change of the mean reward adds up to it, whatever the trajectories of the steps before were.
 func TestEndsAddUpToTheChange(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 50 {
 		x := index{}
@@ -71,6 +72,7 @@ func TestEndsAddUpToTheChange(t *testing.T) {
 
 // An end says which call failed first; that of a trajectory which failed itself is its error.
 func TestEndsAreTold(t *testing.T) {
+	t.Parallel()
 	x := index{}
 	put := func(step int, reward float64, stop, origin string, calls ...call) {
 		x.put(&entry{ID: fmt.Sprint(len(x.entries)), Phase: store.Train, Step: step, Reward: reward, Stop: stop, Origin: origin, Calls: calls}, nil)
@@ -94,6 +96,7 @@ func TestEndsAreTold(t *testing.T) {
 
 // A tool that begins to fail is told with the step, and one that fails as it always did is not.
 func TestToolsTurn(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
 	x := index{}
 	for step := range 60 {

@@ -16,6 +16,7 @@ import (
 
 // The page says how many texts a search does not reach. One that is replaced or forgotten is none of them any more.
 func TestTextsThatAreNotSearchedAreCounted(t *testing.T) {
+	t.Parallel()
 	x := index{}
 	put := func(id string, step int, text string) {
 		x.put(&entry{ID: id, Phase: store.Train, Step: step}, []byte(text))
@@ -35,6 +36,7 @@ func TestTextsThatAreNotSearchedAreCounted(t *testing.T) {
 
 // Of an agent of another program the prompts and the results of tools stand in what it sent alone.
 func TestWhatAnAgentSentIsSearched(t *testing.T) {
+	t.Parallel()
 	text := string(textOf(&trajectory.Trajectory{Turns: []trajectory.Turn{{Completion: "Hello", Incoming: &trajectory.Incoming{
 		Messages: json.RawMessage(`[{"role":"user","content":[{"type":"text","text":"Find the Prompt"}]},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"q\":\"An Argument\"}"}}]},{"role":"tool","content":"The Result","tool_call_id":"1"}]`),
 	}}, {Incoming: &trajectory.Incoming{Prompt: "Once upon"}}, {Incoming: &trajectory.Incoming{Messages: json.RawMessage("{")}}}}))
@@ -45,6 +47,7 @@ func TestWhatAnAgentSentIsSearched(t *testing.T) {
 
 // Tasks are compared by what was trained, and by the first and the last evaluation that is whole. Those that got worse stand there, and no others.
 func TestTasksThatGotWorse(t *testing.T) {
+	t.Parallel()
 	of := func(phase string, step int, task string, reward float64) *entry {
 		return &entry{Phase: phase, Step: step, Task: task, Reward: reward}
 	}
@@ -65,6 +68,7 @@ func TestTasksThatGotWorse(t *testing.T) {
 
 // A run that goes on beyond its end is evaluated after its training again: these are two evaluations, though they have one name.
 func TestEvaluationsOfOneName(t *testing.T) {
+	t.Parallel()
 	found := []*entry{{Phase: "eval-before", Task: "a", Reward: 0.5}, {Phase: "eval-after", Step: 20, Task: "a"}, {Phase: "eval-after", Step: 40, Task: "a", Reward: 0.9}}
 	evals := []report.Evaluation{{Name: "before"}, {Name: "after", Step: 20}, {Name: "after", Step: 40}}
 	require.Equal(t, taskChanges{Compared: 1, Before: &evaluated{"eval-before", 0}, After: &evaluated{"eval-after", 40}, Tasks: []taskSum{}}, heldOutChanges(found, evals))
@@ -73,6 +77,7 @@ func TestEvaluationsOfOneName(t *testing.T) {
 
 // Failed calls are counted by what they said, in the words that most of them begin with.
 func TestToolsSayWhyTheyFail(t *testing.T) {
+	t.Parallel()
 	x := index{}
 	say := func(id, observation string) {
 		o := trajectory.Trajectory{ID: id, Turns: []trajectory.Turn{{Results: []trajectory.ToolResult{
@@ -92,6 +97,7 @@ func TestToolsSayWhyTheyFail(t *testing.T) {
 
 // A call that trajectories of a tree share was made once: tools count it once, and each trajectory has it.
 func TestCallsThatAreSharedCountOnce(t *testing.T) {
+	t.Parallel()
 	x := index{}
 	for _, id := range []string{"a", "a.0", "a.1"} {
 		o := trajectory.Trajectory{ID: id, Turns: []trajectory.Turn{
@@ -112,6 +118,7 @@ func TestCallsThatAreSharedCountOnce(t *testing.T) {
 
 // A step is compared with what its own tasks earned before.
 func TestTheTasksThatAStepDrew(t *testing.T) {
+	t.Parallel()
 	x := index{}
 	for i, e := range []entry{
 		{Step: 0, Task: "a", Reward: 1},
@@ -139,6 +146,7 @@ func TestTheTasksThatAStepDrew(t *testing.T) {
 
 // The steps of a filter are those that people count: an evaluation after step 5 is listed with what was sampled for step 5, and not with step 6.
 func TestEvaluationsAreListedWithTheStepThatTheyFollow(t *testing.T) {
+	t.Parallel()
 	x := index{}
 	for i, e := range []entry{{Phase: "eval-before"}, {Phase: store.Train, Step: 4}, {Phase: "eval-step-5", Step: 5}, {Phase: store.Train, Step: 5}} {
 		e.ID = string(rune('a' + i))

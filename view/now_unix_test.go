@@ -17,6 +17,7 @@ import (
 
 // Files that no run wrote neither hold the page up nor fill its memory, and are told.
 func TestNowOfForeignFiles(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, runfolder.NowFile)
 	says := func(want string) {

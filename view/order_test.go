@@ -12,6 +12,7 @@ import (
 
 // Lists are in the order that comparing all entries gives, whatever was added, replaced and forgotten before.
 func TestSortedAsByComparing(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	rewards := []float64{0, math.Copysign(0, -1), 1, -1, 0.5, -0.5, 1e300, -1e300, 5e-324, math.Inf(1), math.Inf(-1), math.NaN()}
 	x := &index{}
@@ -112,6 +113,7 @@ func FuzzThin(f *testing.F) {
 
 // An evaluation after a step stands behind what was sampled for it, and before what was sampled for the next one.
 func TestEvaluationsStandBetweenSteps(t *testing.T) {
+	t.Parallel()
 	x := &index{}
 	for _, e := range []entry{{Phase: "train", Step: 12}, {Phase: "eval-step-12", Step: 12}, {Phase: "train", Step: 0}, {Phase: "train", Step: 11}, {Phase: "eval-before", Step: 0}, {Phase: "eval-after", Step: 13}} {
 		e.ID = fmt.Sprint(e.Phase, " ", e.Step)

@@ -18,6 +18,7 @@ import (
 
 // Prometheus reads every metric of the last step of each run, each once, with what it means.
 func TestPrometheus(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": small(), "b": {Steps: 3, Groups: 1, Each: 2, Seed: 2}})
 	reply, err := http.Get(x.url + "/metrics")
 	require.NoError(t, err)

@@ -89,6 +89,7 @@ func (x *served) whole(t *testing.T, run string) {
 
 // Every filter keeps what a plain walk through the store keeps, in the order that is asked for, page after page.
 func TestListIsTheStore(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": {Steps: 30, Groups: 4, Each: 4, Seed: 3}})
 	x.whole(t, "a")
 	db, err := store.OpenReader(filepath.Join(x.dir, "a", store.File))
@@ -152,6 +153,7 @@ func TestListIsTheStore(t *testing.T) {
 
 // A trajectory that is looked at has the numbers of the store, bit for bit.
 func TestTokensAreTheStores(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": small()})
 	x.whole(t, "a")
 	db, err := store.OpenReader(filepath.Join(x.dir, "a", store.File))
@@ -191,6 +193,7 @@ func TestTokensAreTheStores(t *testing.T) {
 // Tokens are ids until the run has a tokenizer: one whose model is made by the run has none before its first checkpoint. A tokenizer that was found is
 // kept.
 func TestATokenizerThatComesLaterIsRead(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": small()})
 	tries := 0
 	x.runs.decode = func(string) (func([]int32) string, bool) {
@@ -211,6 +214,7 @@ func TestATokenizerThatComesLaterIsRead(t *testing.T) {
 
 // The tries of a task are those of the store, with the mean reward of those that did not fail.
 func TestTriesAreTheStores(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": small()})
 	x.whole(t, "a")
 	db, err := store.OpenReader(filepath.Join(x.dir, "a", store.File))
@@ -263,6 +267,7 @@ func TestTriesAreTheStores(t *testing.T) {
 
 // The places of a tree's leaves, and of the calls of an agent of its own, are those of the store.
 func TestBranchesAreTheStores(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", nil)
 	require.NoError(t, viewtest.Branching(t.Context(), filepath.Join(x.dir, "tree"), x.words))
 	x.whole(t, "tree")
@@ -348,6 +353,7 @@ func listen(t *testing.T, x *served, q string) func(what string) {
 
 // A group that a step left out, and one that is given up as too old, are never trained: an open page waits for them no longer.
 func TestGroupsThatAreNeverTrained(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": small()})
 	x.whole(t, "a")
 	db, err := store.Open(filepath.Join(x.dir, "a", store.File))
@@ -389,6 +395,7 @@ func TestGroupsThatAreNeverTrained(t *testing.T) {
 
 // What a run writes while somebody looks is told by the stream, and listed; steps that a resumed run makes again are forgotten.
 func TestItFollowsARun(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": small()})
 	x.whole(t, "a")
 	ctx := t.Context()
@@ -416,6 +423,7 @@ func TestItFollowsARun(t *testing.T) {
 
 // A store that takes long to open keeps only those waiting who ask for it, and is opened once for all of them.
 func TestOneSlowStoreStopsNobodyElse(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": small(), "slow": small()})
 	x.whole(t, "a")
 	x.runs.bell.Lock() // a run that is opened rings when it has read its evaluations
@@ -450,6 +458,7 @@ func TestOneSlowStoreStopsNobodyElse(t *testing.T) {
 
 // A turn of a trajectory that goes on is no news: of what is given up the log has no end, so that a count of those that go on would only grow.
 func TestTurnsAreNoNews(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": small()})
 	x.whole(t, "a")
 	r, err := x.runs.get("a")
@@ -467,6 +476,7 @@ func TestTurnsAreNoNews(t *testing.T) {
 
 // The answers: which tool fails and why, which tasks got worse, which tokens differ, what is unusual about a step.
 func TestCauses(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": {Steps: 40, Groups: 4, Each: 4, Seed: 5}})
 	x.whole(t, "a")
 	run := url.Values{"run": {"a"}}
@@ -506,6 +516,7 @@ func TestCauses(t *testing.T) {
 
 // Nobody but this machine's own pages reads runs; with a key whoever has it.
 func TestWhoMayAsk(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": {Steps: 1, Groups: 1, Each: 1}})
 	ask := func(x *served, method, path, host string, header map[string]string) int {
 		r := httptest.NewRequest(method, path, nil)
@@ -553,6 +564,7 @@ func TestWhoMayAsk(t *testing.T) {
 
 // A folder without runs, one that is no folder, a store that is none, a run that appears later.
 func TestFolders(t *testing.T) {
+	t.Parallel()
 	_, err := New(filepath.Join(t.TempDir(), "none"), Options{})
 	require.ErrorContains(t, err, "is no folder; name a run folder")
 	x := serve(t, "", nil)
@@ -587,6 +599,7 @@ func TestFolders(t *testing.T) {
 
 // An evaluation is told of when it is recorded, though nothing else comes behind it, as at the end of a run.
 func TestTheLastEvaluationIsTold(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": small()})
 	x.whole(t, "a")
 	db, err := store.Open(filepath.Join(x.dir, "a", store.File))
@@ -608,6 +621,7 @@ func TestTheLastEvaluationIsTold(t *testing.T) {
 
 // The held-out figure of fine-tuning is its loss, and that of distillation its divergence: both have a curve.
 func TestEvaluationsOfOtherObjectives(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": {Steps: 1, Groups: 1, Each: 1}})
 	db, err := store.Open(filepath.Join(x.dir, "a", store.File))
 	require.NoError(t, err)
@@ -636,6 +650,7 @@ func TestEvaluationsOfOtherObjectives(t *testing.T) {
 
 // A recorded conversation that fine-tuning learns is trained at its step, once that is stored, and has no reward: nobody scored it.
 func TestConversationsOfFineTuning(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", nil)
 	require.NoError(t, os.Mkdir(filepath.Join(x.dir, "sft"), 0o755))
 	db, err := store.Open(filepath.Join(x.dir, "sft", store.File))
@@ -705,6 +720,7 @@ func TestConversationsOfFineTuning(t *testing.T) {
 
 // A run folder that is deleted and made again, as by train --overwrite, is read anew.
 func TestARunThatIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": small()})
 	x.whole(t, "a")
 	dir := filepath.Join(x.dir, "a")
@@ -735,6 +751,7 @@ func TestARunThatIsMadeAgain(t *testing.T) {
 // Steps that are trained anew, evaluations that are made anew and steps that are forgotten make another edition of a run, and so does a server that
 // is started again: what a page knows of the steps before holds no longer. Whatever is only added does not.
 func TestEditions(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": small()})
 	x.whole(t, "a")
 	type curves struct {
@@ -786,6 +803,7 @@ func TestEditions(t *testing.T) {
 
 // A stream tells of another edition as soon as of a new step.
 func TestEditionsAreToldSoon(t *testing.T) {
+	t.Parallel()
 	told := mark{revision: 1, steps: 12, loaded: true, at: time.Now()}
 	now := told
 	now.revision++
@@ -796,6 +814,7 @@ func TestEditionsAreToldSoon(t *testing.T) {
 
 // A stream ends by itself when its run is deleted and made again, as by train --overwrite, so that a page that only listens is told of the new run.
 func TestAStreamEndsWithItsRun(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": small()})
 	x.whole(t, "a")
 	told := listen(t, x, "run=a")
@@ -822,6 +841,7 @@ func TestAStreamEndsWithItsRun(t *testing.T) {
 
 // A run whose store cannot be opened when a stream begins is told of once it can, beside the runs that could.
 func TestAStreamTellsOfARunThatCannotBeOpenedYet(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": small()})
 	require.NoError(t, os.Mkdir(filepath.Join(x.dir, "b"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(x.dir, "b", store.File), []byte("no store"), 0o600))
@@ -836,6 +856,7 @@ func TestAStreamTellsOfARunThatCannotBeOpenedYet(t *testing.T) {
 // What cannot be read for a while is told of, and read again when it can be, from where it was read to: the tasks and the trajectories that are
 // stored when the run is opened, the log, and the trajectories that it tells of.
 func TestAFailedReadIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": small(), "b": small(), "c": small()})
 	state := func(run string) (fault string, damaged int) {
 		s := get[struct {
@@ -892,6 +913,7 @@ func TestAFailedReadIsTriedAgain(t *testing.T) {
 
 // A run that is gone keeps no file open and takes no memory, though nobody asks for it any more.
 func TestARunThatIsGoneIsClosed(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", map[string]viewtest.Size{"a": small()})
 	x.whole(t, "a")
 	r, err := x.runs.get("a")
@@ -907,6 +929,7 @@ func TestARunThatIsGoneIsClosed(t *testing.T) {
 
 // A trajectory of a distillation without rewards has none, where it was sampled before the first step too; one that a reward scored with 0 has 0.
 func TestADistillationMayHaveNoRewards(t *testing.T) {
+	t.Parallel()
 	x := serve(t, "", nil)
 	add := func(db *store.Store, id string, parts map[string]float64) {
 		require.NoError(t, db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: "a"}, &trajectory.Trajectory{ID: id, TaskID: "a", StopReason: trajectory.StopAnswer, RewardParts: parts}))
