@@ -281,6 +281,26 @@ func TestResumeRefusesAnotherAdapter(t *testing.T) {
 
 // The weights of a checkpoint's adapter are of its rank and targets, and act by alpha/rank: another one would make another policy of them. The same
 // alpha in other words is taken.
+// A run that has ended stays what it is where a job that cannot go on with it is refused.
+func TestResumeRefusesAnotherCritic(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	train := func(args ...string) (int, string, string) {
+		return command("", append([]string{"train", "--output", dir, "examples/tiny.yaml"}, args...)...)
+	}
+	status, _, errs := train("--set", "trainer.steps=1")
+	require.Zero(t, status, errs)
+	before, err := os.ReadFile(filepath.Join(dir, "now.json"))
+	require.NoError(t, err)
+	status, _, errs = train("--resume", "--set", "trainer.steps=2", "--set", "algorithm.advantage=gae")
+	require.Equal(t, 2, status, errs)
+	require.Contains(t, errs, "algorithm.advantage: ")
+	require.Contains(t, errs, "the run trained no critic so far, and algorithm.advantage gae has one; give it back the advantage that it had, or begin a new run with --output")
+	after, err := os.ReadFile(filepath.Join(dir, "now.json"))
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
+}
+
 func TestResumeRefusesAnotherSettingOfItsAdapter(t *testing.T) {
 	needTorch(t)
 	dir := filepath.Join(t.TempDir(), "run")

@@ -107,6 +107,7 @@ type nowBoard struct {
 
 	cancel context.CancelFunc
 	joined sync.WaitGroup
+	before *runfolder.Now // what the run's last process left; nil: nothing
 	last   runfolder.Now
 	failed bool // it could not be written, which was told
 }
@@ -118,6 +119,9 @@ func showNow(ctx context.Context, folder *runfolder.Folder, a *activity, load fu
 		host = ""
 	}
 	b := &nowBoard{folder: folder, activity: a, waits: watchdog.Of(ctx), load: load, note: note, last: runfolder.Now{Host: host, PID: os.Getpid(), Started: time.Now()}}
+	if b.before, err = runfolder.ReadNow(folder.Dir); err != nil { // it is written anew
+		b.before = nil
+	}
 	until, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what a run saves after an interruption is told too
 	b.cancel = cancel
 	b.joined.Go(func() {
@@ -190,4 +194,19 @@ func (b *nowBoard) stop(ended string, failed error) {
 		b.last.Error = failed.Error()
 	}
 	b.write(true)
+}
+
+// restore stops, and gives back what the run's last process left.
+func (b *nowBoard) restore() {
+	if b == nil {
+		return
+	}
+	b.cancel()
+	b.joined.Wait()
+	if b.before == nil {
+		return
+	}
+	if err := b.folder.WriteNow(*b.before); err != nil {
+		b.note("what the run did cannot be written for agentfly status: " + err.Error())
+	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/session"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/orchestrator/weights"
+	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -243,7 +244,10 @@ func (r *run) openTrainer(ctx context.Context, from string) error {
 	}
 	r.trainer, r.session.Weights.Lender = made, made
 	if from != "" {
-		if err := r.trainer.Load(filepath.Join(from, checkpoint.TrainerFolder)); err != nil {
+		err := r.trainer.Load(filepath.Join(from, checkpoint.TrainerFolder))
+		if errors.Is(err, trainer.ErrAdvantage) {
+			return r.session.Job.Fail("algorithm.advantage", "%v", err)
+		} else if err != nil {
 			return err
 		}
 	}
@@ -430,6 +434,8 @@ func (r *run) close(ended error) error {
 		r.now.stop(runfolder.EndedDone, nil)
 	case errors.Is(ended, ErrInterrupted):
 		r.now.stop(runfolder.EndedInterrupted, nil)
+	case errors.As(ended, new(*job.Error)): // the job was refused, and the run is what it was
+		r.now.restore()
 	default:
 		r.now.stop(runfolder.EndedFailed, ended)
 	}

@@ -168,7 +168,7 @@ func (t *Trainer) sameCritic(path string) error {
 	case !was:
 		then, now = "no critic", "one"
 	}
-	return fmt.Errorf("%s: the run trained %s so far, and algorithm.advantage %s has %s; give it back the advantage that it had, or begin a new run with --output", optimizerFile, then, t.algorithm.Estimator.Name, now)
+	return fmt.Errorf("%s: the run trained %s so far, and algorithm.advantage %s has %s; %w", optimizerFile, then, t.algorithm.Estimator.Name, now, ErrAdvantage)
 }
 
 // frozenBase is the model whose base is not trained, since an adapter is; nil: its base is.

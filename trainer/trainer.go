@@ -2,12 +2,16 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
 	"github.com/agentfly/agentfly/cgo"
 	"github.com/agentfly/agentfly/trajectory"
 )
+
+// ErrAdvantage is in what Load returns where the saved run trained a critic and this trainer does not, or the other way round.
+var ErrAdvantage = errors.New("give it back the advantage that it had, or begin a new run with --output")
 
 // Config holds what a Trainer is made with, besides the algorithm.
 type Config struct {
