@@ -19,7 +19,7 @@ const module = "github.com/agentfly/agentfly"
 var floors = [][]string{
 	{
 		"cgo", "trajectory", "sandbox", "masks/tokenizer", "python/protocol", "rewards/mathequal", "engines/vllm/vllmtest",
-		"internal/charsets", "internal/hosted", "internal/httpserver", "internal/installed", "internal/panics", "internal/procgroup", "internal/retry", "internal/plot", "internal/scripts", "internal/sysmon", "internal/terminal", "internal/watchdog",
+		"internal/charsets", "internal/home", "internal/hosted", "internal/httpserver", "internal/installed", "internal/panics", "internal/procgroup", "internal/retry", "internal/plot", "internal/scripts", "internal/sysmon", "internal/terminal", "internal/watchdog",
 		"internal/wording",
 	},
 	{"algorithms", "grammar", "internal/exposition", "internal/doctor", "internal/terminal/terminaltest", "jinja", "jinja/jinjatest", "internal/filelock", "internal/pool", "internal/sessionkey", "python/gpython"},

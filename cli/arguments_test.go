@@ -2,10 +2,12 @@ package cli
 
 import (
 	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/urfave/cli/v2"
 )
 
 func TestFlagsMayFollowTheArguments(t *testing.T) {
@@ -19,5 +21,29 @@ func TestFlagsMayFollowTheArguments(t *testing.T) {
 		{"agentfly train JOB --output", "agentfly train --output JOB"},
 	} {
 		require.Equal(t, c.want, strings.Join(flagsFirst(commands, strings.Fields(c.in)), " "))
+	}
+}
+
+// A shell puts the home folder into --output ~/x, and not into --output=~/x: both mean it. A folder of that name is ./~.
+func TestTheHomeFolderInFlags(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	for given, want := range map[string]string{"~/x": filepath.Join(home, "x"), "~": home, "./~/x": "./~/x", "~x": "~x"} {
+		for line, flag := range map[string]string{"train --output=": "output", "try --model=": "model", "init --model=": "model", "build -o=": "output", "inspect trajectory --run=": "run"} {
+			a, got := Program{Out: io.Discard, ErrOut: io.Discard}.app(nil), ""
+			words := strings.Fields(line + given)
+			c := a.Command(words[0])
+			for _, below := range c.Subcommands {
+				if below.Name == words[1] {
+					c = below
+				}
+			}
+			c.Action = func(x *cli.Context) error {
+				got = x.String(flag)
+				return nil
+			}
+			require.NoError(t, a.Run(append([]string{"agentfly"}, words...)))
+			require.Equal(t, want, got, line)
+		}
 	}
 }

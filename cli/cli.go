@@ -16,6 +16,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/agentfly/agentfly/internal/home"
 	"github.com/agentfly/agentfly/internal/terminal"
 	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
@@ -83,9 +84,24 @@ func quiet(all []*cli.Command) {
 				b.DisableDefaultText = true // "(default: false)" says nothing
 			}
 		}
+		c.Before = expandHome
 		c.HideHelpCommand = len(c.Subcommands) == 0 // help could be the name of its argument; --help stays
 		quiet(c.Subcommands)
 	}
+}
+
+// expandHome puts the home folder in place of the ~ of flags that are paths. A shell does so in --output ~/x, and not in --output=~/x.
+func expandHome(x *cli.Context) error {
+	for _, f := range x.Command.Flags {
+		path, ok := f.(*cli.StringFlag)
+		if !ok || !path.TakesFile || !x.IsSet(path.Name) {
+			continue
+		}
+		if err := x.Set(path.Name, home.Expand(x.String(path.Name))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // env is what every command may use.

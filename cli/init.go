@@ -38,7 +38,7 @@ func (c initCommand) command() *cli.Command {
 		Description: "On a terminal it asks for what no flag says. Files that are there already stay as they are: then nothing is written.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "name", Usage: "of the job; default is that of the folder"},
-			&cli.StringFlag{Name: "model", Value: firstModel, Usage: "folder, .gguf, run folder or hub id `MODEL`"},
+			&cli.StringFlag{Name: "model", TakesFile: true, Value: firstModel, Usage: "folder, .gguf, run folder or hub id `MODEL`"},
 			&cli.StringFlag{Name: "tool", Value: "python", Usage: "python (a tool of your own) or none"},
 			&cli.IntFlag{Name: "steps", Value: 20, Usage: "`N` steps of the run"},
 			&cli.BoolFlag{Name: "yes", Usage: "ask nothing"},

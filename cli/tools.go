@@ -99,7 +99,9 @@ func (c toolCommands) openFile(x *cli.Context, file string, s *toolSet) (err err
 		return errors.New("--show names what a sandbox shows; give --sandboxed with it")
 	}
 	if x.Bool("sandboxed") {
-		o.Show = x.StringSlice("show")
+		for _, path := range x.StringSlice("show") {
+			o.Show = append(o.Show, s.resources.Resolve(path))
+		}
 		if o.Sandbox, err = s.resources.Sandbox(x.Context); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/agentfly/agentfly/internal/home"
 	"github.com/agentfly/agentfly/internal/installed"
 )
 
@@ -86,13 +87,7 @@ var variableInPath = regexp.MustCompile(`\$(\w+|\{[^}]*\})`)
 // hubPath is the path that a variable of the environment names; "": none. As in huggingface_hub a ~ at its beginning and variables in it are
 // expanded, and one that is not set stays as it is written.
 func hubPath(variable string) string {
-	dir := os.Getenv(variable)
-	if rest, ok := strings.CutPrefix(dir, "~"); ok && (rest == "" || rest[0] == '/') {
-		if home, err := os.UserHomeDir(); err == nil {
-			dir = home + rest
-		}
-	}
-	return variableInPath.ReplaceAllStringFunc(dir, func(written string) string {
+	return variableInPath.ReplaceAllStringFunc(home.Expand(os.Getenv(variable)), func(written string) string {
 		if value, ok := os.LookupEnv(strings.Trim(written, "${}")); ok {
 			return value
 		}

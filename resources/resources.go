@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/agentfly/agentfly/internal/home"
 	"github.com/agentfly/agentfly/internal/pool"
 	"github.com/agentfly/agentfly/internal/procgroup"
 	"github.com/agentfly/agentfly/internal/wording"
@@ -67,7 +68,7 @@ func New(o Options) *Resources {
 // Resolve finds a path of the job file. It stays relative to the working folder where the path of the job file is.
 func (r *Resources) Resolve(path string) string {
 	if r.options.Resolve == nil {
-		return path
+		return home.Expand(path)
 	}
 	return r.options.Resolve(path)
 }

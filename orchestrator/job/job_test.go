@@ -725,3 +725,23 @@ func TestEngines(t *testing.T) {
 	require.NotContains(t, string(c.Source()), "sesame")
 	require.Zero(t, c.Engine.Tolerance, "it follows the types")
 }
+
+// The run folder and what a job reads mean the same by ~: the home folder. A folder of that name is ./~.
+func TestTheHomeFolderInPaths(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	for given, want := range map[string]string{"~/x": filepath.Join(home, "x"), "~": home, "./~/x": "./~/x", "~x": "~x", "runs/~": "runs/~"} {
+		j, err := parse(good, job.Options{Set: []string{"output='" + given + "'", "model.path='" + given + "'"}})
+		require.NoError(t, err)
+		require.Equal(t, want, j.Output, given)
+		require.Contains(t, string(j.Source()), "output: "+want, "the copy in the run folder")
+		if filepath.IsAbs(want) {
+			require.Equal(t, want, j.Resolve(given))
+		} else {
+			require.Equal(t, filepath.Join("/jobs", given), j.Resolve(given))
+		}
+	}
+	j, err := parse(good, job.Options{})
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(home, "x@best"), j.ModelPath("~/x@best"), "a checkpoint of a run, which is no file")
+}

@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/internal/home"
 )
 
 // Options of Load.
@@ -51,13 +52,8 @@ func (j *Job) Path() string { return j.path }
 // Resolve makes a path that the job reads absolute or relative to the working folder: it is looked for in the folder of the job file. Where
 // nothing is there and something lies at the same path in the working folder, it is that (FoundElsewhere).
 func (j *Job) Resolve(path string) string {
-	if path == "" || filepath.IsAbs(path) {
+	if path = home.Expand(path); path == "" || filepath.IsAbs(path) {
 		return path
-	}
-	if rest, ok := strings.CutPrefix(path, "~/"); ok {
-		if home, err := os.UserHomeDir(); err == nil {
-			return filepath.Join(home, rest)
-		}
 	}
 	own := filepath.Join(filepath.Dir(j.path), path)
 	if j.FoundElsewhere(path) != "" {
@@ -82,7 +78,7 @@ func (j *Job) Program(name string) string {
 // FoundElsewhere is the note that a relative path is that of a file in the working folder, because the folder of the job file has none; "": it
 // is not.
 func (j *Job) FoundElsewhere(path string) string {
-	if path == "" || filepath.IsAbs(path) || strings.HasPrefix(path, "~/") {
+	if path = home.Expand(path); path == "" || filepath.IsAbs(path) {
 		return ""
 	}
 	own := filepath.Join(filepath.Dir(j.path), path)
@@ -180,7 +176,7 @@ func draft(path string, data []byte, o Options) (*Job, error) {
 	completeEnvironment(j)
 	completeTree(j)
 	j.Agent.completeAgent(o.Agents)
-	if j.Output == "" && j.Name != "" {
+	if j.Output = home.Expand(j.Output); j.Output == "" && j.Name != "" {
 		j.Output = filepath.Join("runs", j.Name)
 	}
 	if d.follow(root).Kind != yaml.MappingNode {

@@ -7,6 +7,8 @@ import (
 	"sort"
 	"strings"
 	"time"
+
+	"github.com/agentfly/agentfly/internal/home"
 )
 
 // Problem is one thing that is wrong with a job file.
@@ -179,5 +181,5 @@ func (j *Job) ModelPath(path string) string {
 	if local := j.Resolve(path); exists(local) {
 		return local
 	}
-	return path
+	return home.Expand(path) // RUN@best is no file
 }

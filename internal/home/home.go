@@ -1,0 +1,22 @@
+// Package home reads the ~ of paths that no shell has read: of job files, flags such as --output=~/x, and variables of the environment. It does not
+// resolve paths: what they are relative to is decided by whoever reads them.
+package home
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Expand is the path with the home folder in place of a ~ at its beginning, which stands alone or before a slash. ./~ is a folder of that name.
+func Expand(path string) string {
+	rest, ok := strings.CutPrefix(path, "~")
+	if !ok || rest != "" && rest[0] != '/' {
+		return path
+	}
+	dir, err := os.UserHomeDir()
+	if err != nil { // nobody knows where it is: the path names a folder that is not there
+		return path
+	}
+	return filepath.Join(dir, rest)
+}
