@@ -34,6 +34,25 @@ func TestResumeIsBitIdentical(t *testing.T) {
 	require.Contains(t, errs, "--resume")
 }
 
+// A run has no fewer steps than it did: nothing would be done, and its job would name settings that trained nothing.
+func TestResumeRefusesFewerSteps(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	trainTiny(t, dir, "--set", "trainer.steps=3")
+	job, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
+	require.NoError(t, err)
+	status, _, errs := command("", "train", "examples/tiny.yaml", "--output", dir, "--resume", "--set", "trainer.steps=2", "--set", "rollout.groups=2")
+	require.Equal(t, 2, status, errs)
+	require.Equal(t, "agentfly: --set trainer.steps=2: trainer.steps: 2, but the run in "+dir+" has 3 steps already; give more to go on\n", errs)
+	same, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
+	require.NoError(t, err)
+	require.Equal(t, string(job), string(same))
+	status, out, errs := command("", "status", dir)
+	require.Zero(t, status, errs)
+	require.Contains(t, out, "ended, 3 of 3 steps done")
+	trainTiny(t, dir, "--resume", "--set", "trainer.steps=3") // as many say once more what the run came to
+}
+
 // A critic, whose head no Hugging Face file holds, and a reference, which stays where the run began, survive a resume.
 func TestCriticAndReferenceResumeBitIdentical(t *testing.T) {
 	needTorch(t)

@@ -95,6 +95,9 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	if err != nil {
 		return err
 	}
+	if err := r.stepsLeft(j); err != nil {
+		return err
+	}
 	if j, err = objective.WithSteps(j, m.conversations, objective.At{Step: r.state.Step, Dealt: r.state.Dealt}); err != nil {
 		return err
 	}
@@ -157,6 +160,19 @@ func (r *run) claim() error {
 	}
 	r.session.Weights.Run = r.folder.Name
 	return nil
+}
+
+// stepsLeft refuses to go on with a run that did more steps than the job has: nothing would be done, and the run's job would name settings that
+// trained nothing.
+func (r *run) stepsLeft(j *job.Job) error {
+	if !r.options.Resume || j.SFT != nil && j.SFT.Epochs > 0 {
+		return nil
+	}
+	done, _, err := runfolder.Steps(r.folder.Dir)
+	if err != nil || done <= j.Trainer.Steps { // what cannot be read is told of where it is opened
+		return nil
+	}
+	return j.Fail("trainer.steps", "%d, but the run in %s has %d steps already; give more to go on", j.Trainer.Steps, r.folder.Dir, done)
 }
 
 // loadState loads the state of the last checkpoint of a run that is resumed, and returns the folder of that checkpoint; "": there is none.
