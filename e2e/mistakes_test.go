@@ -165,6 +165,8 @@ var mistakes = map[string]mistake{
 	"no task":                 {edits{"tasks.jsonl": "\n"}, nil, []string{"DIR/tasks.jsonl: the file holds no task"}},
 	"held out is trained":     {edits{"held.jsonl": `{"prompt": "1+1", "answer": "2"}`}, nil, []string{"DIR/held.jsonl: task \"1\" has the same content as task \"1\" of DIR/tasks.jsonl; evaluation tasks must be held out"}},
 	"no field to balance by":  {edits{"data": "data: {train: tasks.jsonl, balance: kind}"}, nil, []string{"kind"}},
+	"no field to show by":     {edits{"more": "eval: {by: nosuch}", "held.jsonl": `{"prompt": "2+2", "answer": "4", "level": "easy"}` + "\n"}, nil, []string{"JOB:12:12: eval.by: no task of DIR/held.jsonl has a field \"nosuch\"; they have answer, level"}},
+	"a field to show by":      {edits{"more": "eval: {by: lev}", "held.jsonl": `{"prompt": "2+2", "answer": "4", "level": "easy"}` + "\n"}, nil, []string{"JOB:12:12: eval.by: no task of DIR/held.jsonl has a field \"lev\" (did you mean \"level\"?); they have answer, level"}},
 	"a prompt too long":       {edits{"tasks.jsonl": `{"prompt": "` + strings.Repeat("1+", 100) + `1", "answer": "101"}`}, nil, []string{"JOB:9:68: rollout.max_tokens: 1 of 1 prompts of data.train leave no room for a reply", "raise it, or shorten the prompts"}},
 	"no data":                 {edits{"data": "data: {}"}, nil, []string{"JOB:8:7: data.train: the tasks to train on are missing; name a file"}},
 

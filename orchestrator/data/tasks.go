@@ -89,11 +89,29 @@ func evalTasks(j *job.Job, own Own, train *Tasks) (eval *Tasks, err error) {
 	if err == nil {
 		err = CheckEvaluation(j, eval)
 	}
+	if err == nil {
+		err = checkShown(j, eval)
+	}
 	if err != nil {
 		return nil, err
 	}
 	eval.first(j.Eval.Tasks)
 	return eval, nil
+}
+
+// checkShown refuses a field of eval.by that no task has. The default, source, is a field where there are several files.
+func checkShown(j *job.Job, eval *Tasks) error {
+	by, known := j.Eval.By, map[string]bool{}
+	for _, t := range eval.Tasks {
+		for field := range t.Fields {
+			known[field] = true
+		}
+	}
+	if by == sourceField || known[by] {
+		return nil
+	}
+	fields := slices.Sorted(maps.Keys(known))
+	return j.Fail("eval.by", "no task of %s has a field %q%s; they have %s", eval.Path, by, wording.DidYouMean(by, fields), cmp.Or(strings.Join(fields, ", "), "none"))
 }
 
 // trainTasks are those of the job's files, else the environment's own.
