@@ -155,7 +155,7 @@ const (
 	exitOK          = 0
 	exitFailed      = 1 // the work failed
 	exitInput       = 2 // the input or the job file is wrong
-	exitInterrupted = 3 // interrupted and resumable
+	exitInterrupted = 3 // stopped by a signal; a run can go on
 )
 
 // Main runs the command line of the process and exits.
@@ -208,7 +208,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	var input *job.Error
 	var usage *cli.UsageError
 	switch {
-	case errors.Is(err, orchestrator.ErrInterrupted):
+	case errors.Is(err, orchestrator.ErrInterrupted), errors.Is(err, orchestrator.ErrStopped):
 		return exitInterrupted
 	case errors.As(err, &input), errors.As(err, &usage):
 		return exitInput

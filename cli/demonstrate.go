@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,7 +47,7 @@ func (c envCommands) demonstrate(x *cli.Context) (err error) {
 	for i := range tasks {
 		shown, t, err := p.Demonstrate(ctx, i)
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return orchestrator.ErrStopped
 		}
 		if err != nil {
 			return fmt.Errorf("env: demonstrate: task %s: %w", p.Tasks[i].ID, err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/overview/overviewtest"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -516,6 +517,6 @@ func TestAnImportIsEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := Program{In: strings.NewReader(""), Out: io.Discard, ErrOut: io.Discard}.Run(ctx, []string{"agentfly", "import", "atif", in, "--output", out})
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, orchestrator.ErrStopped)
 	require.NoFileExists(t, out)
 }

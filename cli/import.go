@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/agentfly/agentfly/export"
+	"github.com/agentfly/agentfly/orchestrator"
 	"github.com/agentfly/agentfly/orchestrator/job"
 )
 
@@ -49,7 +49,7 @@ func (c importCommand) atif(x *cli.Context) error {
 			_ = r.Close() // it was read alone
 			switch {
 			case x.Context.Err() != nil:
-				return context.Cause(x.Context)
+				return orchestrator.ErrStopped
 			case err != nil:
 				return job.InputError(fmt.Errorf("%s: %w", path, err))
 			}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -88,7 +87,7 @@ func (c tryCommand) try(x *cli.Context) (err error) {
 	t := p.Try(ctx, n-1)
 	c.tell(p.Notes())
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return orchestrator.ErrStopped
 	}
 	if x.Bool("json") {
 		if err := c.print(orchestrator.Inspect(store.Record{Phase: "try", Task: p.Tasks[n-1], Trajectory: t}, p.Decode)); err != nil {

@@ -101,6 +101,37 @@ func TestASignalDrainsARunWhoseRewardHangs(t *testing.T) {
 	require.Equal(t, 3, run.ProcessState.ExitCode(), printed.String())
 }
 
+// What saves nothing of itself ends in one line, which says how far it came, and with the status of a run that was interrupted.
+func TestASignalEndsOtherCommands(t *testing.T) {
+	needTorch(t)
+	run := filepath.Join(t.TempDir(), "run")
+	trainTiny(t, run, "--set", "trainer.steps=40", "--set", "rollout.group_size=2")
+	held := filepath.Join(t.TempDir(), "held.jsonl")
+	require.NoError(t, os.WriteFile(held, []byte(`{"question": "4+4", "answer": "8", "steps": ["8"]}`+"\n"), 0o600))
+	hangs := []string{"--set", "data.eval=" + held, "--set", "rollout.watchdog=0.5", "--set", "model.path=" + callsHang(t), "--set", "agent.tools=[hang]", "--set", "rollout.tool_timeout=3600"}
+	for name, c := range map[string]struct {
+		args        []string
+		until, want string
+	}{
+		"eval":    {append([]string{"eval", "examples/tiny.yaml", "--set", "eval.samples=64", "--set", "eval.temperature=1"}, hangs...), "; waiting for tool hang: ", `interrupted; trajectories that had ended: \d+; an evaluation that is cut off has no result`},
+		"rollout": {append([]string{"rollout", "examples/tiny.yaml"}, hangs...), "; waiting for tool hang: ", `interrupted; trajectories that had ended: \d+; those that were cut off are written with stop_reason cancelled`},
+		"try":     {append([]string{"try", "examples/tiny.yaml"}, hangs...), "; waiting for tool hang: ", `interrupted`},
+		"replay":  {[]string{"replay", run}, "policy version 2: the same", `interrupted; steps that are the same: \d+ of 40`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, printed := process(c.args...), &lines{}
+			p.Stdout, p.Stderr = printed, printed
+			require.NoError(t, p.Start())
+			t.Cleanup(func() { _ = p.Process.Kill() }) // it ended, unless the test failed
+			require.Eventually(t, func() bool { return strings.Contains(printed.String(), c.until) }, time.Minute, time.Millisecond, c.until)
+			require.NoError(t, p.Process.Signal(syscall.SIGINT))
+			_ = p.Wait()
+			require.Equal(t, 3, p.ProcessState.ExitCode(), printed.String())
+			require.Regexp(t, `agentfly: stopping; a second signal ends the process at once\n(.*\n)*agentfly: `+c.want+`\n$`, printed.String())
+		})
+	}
+}
+
 // A reward that is late ends its trajectory with its name, and here the run: all of them are late.
 func TestALateRewardIsNamed(t *testing.T) {
 	run, printed, _, _ := hung(t, "--set", "rewards=[final_answer, hang]", "--set", "rollout.reward_timeout=0.2")

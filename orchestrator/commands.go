@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
@@ -22,6 +23,17 @@ import (
 
 // Registries hold what job files name.
 type Registries = session.Registries
+
+// ErrStopped says that a command which saves nothing to go on from was stopped from outside.
+var ErrStopped = errors.New("orchestrator: interrupted")
+
+// stopped is ErrStopped and how far a command came, in place of its error, where its context ended.
+func stopped(ctx context.Context, err error, format string, args ...any) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("%w; %s", ErrStopped, fmt.Sprintf(format, args...))
+}
 
 // Examine says how Look looks at a job.
 type Examine struct {
@@ -105,6 +117,10 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	}
 	s := session.New(j)
 	defer func() { err = errors.Join(err, s.Close()) }()
+	var ended atomic.Int64
+	defer func() {
+		err = stopped(ctx, err, "trajectories that had ended: %d; an evaluation that is cut off has no result", ended.Load())
+	}()
 	if err := s.Equip(ctx, r); err != nil {
 		return e, err
 	}
@@ -118,7 +134,15 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	s.Sampler.AwaitAgents() // none goes on from before
 	sampler := s.Sampler
 	sampler.ToolsOff = toolsOff || j.Control.ToolsOff
-	sampler.Told = told(event)
+	tell := told(event)
+	sampler.Told = func(done, of int) {
+		if ctx.Err() == nil { // else it was cut off
+			ended.Add(1)
+		}
+		if tell != nil {
+			tell(done, of)
+		}
+	}
 	if e, err = objective.Evaluate(ctx, sampler, nil, "eval", 0, tasks.Tasks, j); err != nil || event == nil {
 		return e, err
 	}
@@ -143,6 +167,10 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 	}
 	s := session.New(j)
 	defer func() { err = errors.Join(err, s.Close()) }()
+	ended := 0 // f is called for one at a time
+	defer func() {
+		err = stopped(ctx, err, "trajectories that had ended: %d; those that were cut off are written with stop_reason cancelled", ended)
+	}()
 	if err := s.Equip(ctx, r); err != nil {
 		return err
 	}
@@ -154,7 +182,12 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 		return err
 	}
 	s.Sampler.AwaitAgents() // none goes on from before
-	return sample(ctx, &s.Sampler, deal, j.Rollout, steps, f)
+	return sample(ctx, &s.Sampler, deal, j.Rollout, steps, func(t *trajectory.Trajectory) error {
+		if ctx.Err() == nil {
+			ended++
+		}
+		return f(t)
+	})
 }
 
 // sample is Sample with what it needs. More failures in a step than the limits allow are an error, once the step's trajectories were handed over.

@@ -35,7 +35,7 @@ func NewPlayer(ctx context.Context, j *job.Job, path string, r Registries, talks
 	p = &Player{Job: j, session: session.New(j)}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, p.Close())
+			err = errors.Join(stopped(ctx, err, "nothing was sampled"), p.Close())
 		}
 	}()
 	if !talks {

@@ -48,9 +48,11 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(output)) }()
 	}
-	if done, err := from.Steps(); err != nil {
+	done, err := from.Steps()
+	if err != nil {
 		return err
-	} else if len(done) == 0 {
+	}
+	if len(done) == 0 {
 		return job.InputError(fmt.Errorf("the run in %s recorded no step that could be replayed", dir))
 	}
 	j.Output = output
@@ -68,6 +70,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 		t.release(err)
 		err = errors.Join(err, t.close(err))
 	}()
+	defer func() { err = stopped(ctx, err, "steps that are the same: %d of %d", t.state.Step, len(done)) }()
 	var last checkpoint.State
 	if _, err := last.Load(dir); err != nil {
 		return err
