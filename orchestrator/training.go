@@ -293,7 +293,7 @@ func (t *training) seconds() float64 {
 func (t *training) summary() report.Summary {
 	j := t.session.Job
 	out := t.state.Summary(t.state.Step, j.SFT != nil)
-	out.Job, out.Reports = j.Name, t.late
+	out.Job, out.Reports, out.Distill = j.Name, t.late, j.Distill != nil
 	if t.state.Step < j.Trainer.Steps {
 		out.Stopped = t.state.Evaluations.StoppedBy(t.state.Step, j.Eval.StopAfter)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,6 +31,7 @@ type Summary struct {
 	Advice          []string           `json:"advice,omitempty" doc:"what to try next, from the run's figures"`
 	Reports         []string           `json:"reports,omitempty" doc:"targets of report that have not all of the run, why, and the command that catches up"`
 	Stopped         string             `json:"stopped,omitempty" doc:"why the run ended before trainer.steps; left out where it did not"`
+	Distill         bool               `json:"distill,omitempty" doc:"true in distillation, where rewards are reported and nothing learns from them; left out elsewhere"`
 }
 
 // Summary is that of a run after so many steps, but for what the job says. sft: it is one of supervised fine-tuning.
@@ -169,21 +171,26 @@ func (s Summary) trend(line func(label, format string, args ...any), label, form
 	}
 }
 
-// worse is what a run made worse, and what went wrong in it.
+// worse is what a run made worse, and what went wrong in it. Two numbers that print alike are not told apart.
 func (s Summary) worse() (out []string) {
 	add := func(is bool, format string, args ...any) {
 		if is {
 			out = append(out, fmt.Sprintf(format, args...))
 		}
 	}
+	shown := func(form string, v float64) float64 {
+		v, _ = strconv.ParseFloat(fmt.Sprintf(form, v), 64) // which wrote it
+		return v
+	}
+	below := func(form string, a, b float64) bool { return shown(form, a) < shown(form, b) }
 	n := int(s.Reward["window"])
-	add(n > 0 && s.Reward["last"] < s.Reward["first"], "the reward fell from %.3f to %.3f", s.Reward["first"], s.Reward["last"])
+	add(n > 0 && !s.Distill && below("%.3f", s.Reward["last"], s.Reward["first"]), "the reward fell from %.3f to %.3f", s.Reward["first"], s.Reward["last"])
 	before, evaluated := s.Eval["before"]
 	after, both := s.Eval["after"]
-	add(evaluated && both && after < before, "the held-out tasks fell from %.3f to %.3f", before, after)
-	add(s.Loss != nil && s.Loss["last"] > s.Loss["first"], "the loss rose from %.4f to %.4f", s.Loss["first"], s.Loss["last"])
+	add(evaluated && both && !s.Distill && below("%.3f", after, before), "the held-out tasks fell from %.3f to %.3f", before, after)
+	add(s.Loss != nil && below("%.4f", s.Loss["first"], s.Loss["last"]), "the loss rose from %.4f to %.4f", s.Loss["first"], s.Loss["last"])
 	if held, ok := s.Loss["eval_before"]; ok {
-		add(s.Loss["eval_after"] > held, "the held-out loss rose from %.4f to %.4f", held, s.Loss["eval_after"])
+		add(below("%.4f", held, s.Loss["eval_after"]), "the held-out loss rose from %.4f to %.4f", held, s.Loss["eval_after"])
 	}
 	failed := s.Trajectories["failed"]
 	add(failed > 0, "%d of %d trajectories failed%s", failed, failed+s.Trajectories["finished"], s.origins())

@@ -111,6 +111,12 @@ func TestTheSummarySaysWhatGotWorse(t *testing.T) {
 		}.Summary(2, false)))
 	require.Equal(t, []string{"the loss rose from 1.0000 to 3.0000", "the held-out loss rose from 1.0000 to 2.0000"},
 		worse(Totals{Losses: []float64{1, 3}, Evaluations: Evaluations{{Name: "before", Loss: &one}, {Name: "after", Step: 2, Loss: &two}}}.Summary(2, true)))
+	nearly, alike := 1.00001, 1.00002
+	require.Empty(t, worse(Totals{Rewards: []float64{-0.1466, -0.1468}, Evaluations: Evaluations{{Name: "before", Reward: 0.0001}, {Name: "after", Step: 2, Reward: -0.0001}}}.Summary(2, false)), "two that print alike")
+	require.Empty(t, worse(Totals{Losses: []float64{nearly, alike}, Evaluations: Evaluations{{Name: "before", Loss: &nearly}, {Name: "after", Step: 2, Loss: &alike}}}.Summary(2, true)))
+	distilled := Totals{Rewards: []float64{0.9, 0.2}, Evaluations: Evaluations{{Name: "before", Reward: 0.5}, {Name: "after", Step: 2, Reward: 0.25}}}.Summary(2, false)
+	distilled.Distill = true
+	require.Empty(t, worse(distilled), "nothing learns from its rewards")
 	s := Totals{Rewards: []float64{0, 1, 1}, Evaluations: Evaluations{{Name: "step-1", Step: 1, Reward: 0.75}, {Name: "after", Step: 3, Reward: 0.5}}}.Summary(3, false)
 	require.Contains(t, printed(s, ""), "best           0.750 after step 1 (evaluation step-1): not kept: checkpoint.best was off")
 	s.Time = map[string]float64{"sample": 10, "train": 9}
