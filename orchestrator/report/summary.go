@@ -24,6 +24,7 @@ type Summary struct {
 	TokensPerSecond map[string]float64 `json:"tokens_per_second" unit:"tokens per second" doc:"sample, train: of all steps; sample without tokens that an earlier process of the run recorded"`
 	Trajectories    map[string]int     `json:"trajectories" unit:"trajectories" doc:"finished, failed"`
 	MismatchMax     float64            `json:"mismatch_max" unit:"nats" doc:"largest update/mismatch_max of a step"`
+	StalenessMax    int                `json:"staleness_max,omitempty" unit:"versions" doc:"largest update/staleness_max of a step; left out where it is 0"`
 	Skipped         int                `json:"skipped,omitempty" unit:"steps" doc:"steps whose update was passed over (trainer.on_nonfinite)"`
 	Errors          map[string]int     `json:"errors,omitempty" unit:"errors" doc:"by origin: trajectories that failed, tool calls that broke"`
 	Best            *Best              `json:"best,omitempty" doc:"name, step and score of the best evaluation (docs/evaluation.md); left out without one"`
@@ -37,7 +38,7 @@ type Summary struct {
 // Summary is that of a run after so many steps, but for what the job says. sft: it is one of supervised fine-tuning.
 func (t Totals) Summary(steps int, sft bool) Summary {
 	out := Summary{
-		Steps: steps, Seconds: t.Seconds, MismatchMax: t.MismatchMax, Skipped: t.Skipped,
+		Steps: steps, Seconds: t.Seconds, MismatchMax: t.MismatchMax, StalenessMax: t.StalenessMax, Skipped: t.Skipped,
 		Reward: firstAndLast(t.Rewards), Eval: map[string]float64{}, Time: t.time(),
 		TokensPerSecond: map[string]float64{"sample": t.SampledTokens / max(1e-9, t.SampleSeconds), "train": t.TrainTokens / max(1e-9, t.TrainSeconds)},
 		Trajectories:    map[string]int{"finished": t.Finished, "failed": t.Failed},
@@ -137,7 +138,7 @@ func (s Summary) Print(say Say, dir, job, last, bestKept string) {
 	line("time", "%s", s.timeLine())
 	if s.Loss == nil {
 		line("speed", "sampled %.0f tok/s, trained %.0f tok/s", s.TokensPerSecond["sample"], s.TokensPerSecond["train"])
-		line("trajectories", "%d finished, %d failed; engine and trainer logprobs at most %.1e apart", s.Trajectories["finished"], s.Trajectories["failed"], s.MismatchMax)
+		line("trajectories", "%d finished, %d failed; engine and trainer logprobs at most %.1e apart%s", s.Trajectories["finished"], s.Trajectories["failed"], s.MismatchMax, s.older())
 	}
 	for i, advice := range s.Advice {
 		line([]string{"try", ""}[min(i, 1)], "%s", advice)
@@ -169,6 +170,17 @@ func (s Summary) trend(line func(label, format string, args ...any), label, form
 			line("", form+" -> "+form+"   mean of steps 1-%d and %d-%d", of["first"], of["last"], n, s.Steps-n+1, s.Steps)
 		}
 	}
+}
+
+// older says of logprobs that older policy versions sampled with: a difference from the trainer's is not the engine's alone then.
+func (s Summary) older() string {
+	switch s.StalenessMax {
+	case 0:
+		return ""
+	case 1:
+		return " (tokens are up to 1 version old)"
+	}
+	return fmt.Sprintf(" (tokens are up to %d versions old)", s.StalenessMax)
 }
 
 // worse is what a run made worse, and what went wrong in it. Two numbers that print alike are not told apart.

@@ -55,6 +55,15 @@ next           agentfly inspect trajectory --run run --view
 	require.NotContains(t, printed(s, ""), "best ")
 }
 
+// Logprobs of older policy versions are far from the trainer's, whatever the engine computes.
+func TestTheSummaryOfStaleTokens(t *testing.T) {
+	var sum Totals
+	for _, versions := range []int{0, 2, 1} {
+		sum.Add(Step{Rollouts: &Rollouts{Turns: &Turns{}, Policy: Policy{MismatchMax: 1.75, StalenessMax: versions}}}, 4)
+	}
+	require.Contains(t, printed(sum.Summary(3, false), ""), "engine and trainer logprobs at most 1.8e+00 apart (tokens are up to 2 versions old)\n")
+}
+
 func TestTheSummaryOfSupervisedFineTuning(t *testing.T) {
 	one, two := 1.0, 2.0
 	sum := Totals{Seconds: 5, Losses: []float64{3, 1}, Evaluations: Evaluations{{Name: "before", Loss: &two}, {Name: "step-1", Step: 1, Loss: &two}, {Name: "after", Step: 2, Loss: &one}}}

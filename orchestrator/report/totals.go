@@ -14,6 +14,7 @@ type Totals struct {
 	TrainTokens   float64        `json:"train_tokens"`
 	TrainSeconds  float64        `json:"train_seconds"`
 	MismatchMax   float64        `json:"mismatch_max"`
+	StalenessMax  int            `json:"staleness_max,omitempty"`
 	Losses        []float64      `json:"losses,omitempty"` // of the steps of supervised fine-tuning
 	Skipped       int            `json:"skipped,omitempty"`
 	Errors        map[string]int `json:"errors,omitempty"` // failed trajectories and broken tool calls, by origin
@@ -36,6 +37,7 @@ func (t *Totals) Add(s Step, finished int) {
 	}
 	t.SampleSeconds += r.Sampling.Seconds
 	t.MismatchMax = max(t.MismatchMax, r.Policy.MismatchMax)
+	t.StalenessMax = max(t.StalenessMax, r.Policy.StalenessMax)
 }
 
 func (t *Totals) addErrors(byOrigin map[string]int) {
