@@ -48,6 +48,17 @@ def name_of(t):
     return getattr(t, "__name__", None) if isinstance(t, type) and not typing.get_args(t) else str(t).replace("typing.", "")
 
 
+def arguments_of(t):
+    """The arguments of a dataclass, each a field with its hint: fields that its __init__ takes, InitVars among them."""
+    hints, kept, out = hints_of(t), {f.name for f in dataclasses.fields(t)}, []
+    for f in t.__dataclass_fields__.values():
+        hint = hints.get(f.name, typing.Any)
+        passed = hint is dataclasses.InitVar or isinstance(hint, dataclasses.InitVar)
+        if f.init and (passed or f.name in kept):
+            out.append((f, getattr(hint, "type", typing.Any) if passed else hint))
+    return out
+
+
 def schema_of(t, inside=()):
     if t in ANY:
         return {}
@@ -109,14 +120,12 @@ def list_schema(t, origin, args, inside):
 def dataclass_schema(t, inside):
     if t in inside:
         raise Unsupported("the dataclass %s contains itself; use dict" % t.__name__)
-    hints, properties, required = hints_of(t), {}, []
-    for f in dataclasses.fields(t):
-        if not f.init:
-            continue
+    properties, required = {}, []
+    for f, hint in arguments_of(t):
         missing = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
         default = f.default if f.default is not dataclasses.MISSING else inspect.Parameter.empty
         try:
-            properties[f.name] = schema_of(optional(hints[f.name], default), inside + (t,))
+            properties[f.name] = schema_of(optional(hint, default), inside + (t,))
         except Unsupported as e:
             raise Unsupported("field %s of %s: %s" % (f.name, t.__name__, e))
         add_default(properties[f.name], default)
@@ -178,7 +187,7 @@ def convert(t, v):
     if isinstance(t, type) and issubclass(t, enum.Enum):
         return t(v)
     if is_dataclass(t) and isinstance(v, dict):
-        hints = hints_of(t)
+        hints = {f.name: hint for f, hint in arguments_of(t)}
         return t(**{k: convert(hints.get(k, typing.Any), x) for k, x in v.items()})
     return v
 
@@ -197,7 +206,7 @@ def fits(t, v):
     if t in (int, float, str, bool):
         return type(v) is t or t is float and type(v) is int or t is int and type(v) is float and v.is_integer()
     if is_dataclass(t):
-        names = {f.name for f in dataclasses.fields(t)}
+        names = {f.name for f, _ in arguments_of(t)}
         return isinstance(v, dict) and set(v) <= names
     if isinstance(t, type) and issubclass(t, enum.Enum):
         return v in [member.value for member in t]
