@@ -102,12 +102,20 @@ func (d declared) schema(doc docstring) (json.RawMessage, error) {
 			required = append(required, p.Name)
 		}
 	}
+	var rest any = d.Open
+	if text := string(d.Rest); text != "" && text != "null" && text != "{}" {
+		s, err := withDoc(d.Rest, argDoc{})
+		if err != nil {
+			return nil, err
+		}
+		rest = s
+	}
 	return encode(struct {
 		Type       string   `json:"type"`
 		Properties object   `json:"properties"`
 		Required   []string `json:"required"`
-		Open       bool     `json:"additionalProperties"`
-	}{"object", properties, required, d.Open})
+		Rest       any      `json:"additionalProperties"`
+	}{"object", properties, required, rest})
 }
 
 func (d declared) takes(name string) bool {

@@ -84,6 +84,7 @@ class Entry:
         self.is_async = inspect.iscoroutinefunction(target)
         self.stateful = bool(options.get("stateful")) or "env_cls" in options
         self.hints, self.injected = {}, []
+        self.named, self.rest = set(), None  # the parameters, and the name of **kwargs
 
     def line(self):
         target = inspect.unwrap(self.target)
@@ -114,27 +115,36 @@ class Entry:
             raise Unsupported("a function with yield cannot be a %s; return the whole result" % self.kind)
         strict = self.kind == "tool" and "schema" not in self.options
         self.hints = hints_of(inspect.unwrap(self.target)) if strict else self.lenient_hints()
-        parameters, is_open = [], False
+        parameters, rest = [], None
         for name, p in inspect.signature(self.target).parameters.items():
             if p.kind is p.VAR_KEYWORD:
-                is_open = True
+                self.rest, rest = name, self.schema(name, inspect.Parameter.empty, strict)
                 continue
             if p.kind in (p.VAR_POSITIONAL, p.POSITIONAL_ONLY):
                 raise Unsupported("the argument %s is positional; arguments are passed by name, so write them out" % name)
             if name == "self":
                 raise Unsupported("a method cannot be a %s; decorate a function" % self.kind)
-            hint = self.hints.get(name, inspect.Parameter.empty)
-            if self.inject(name, hint, agentfly.Context):
+            if self.inject(name, self.hints.get(name, inspect.Parameter.empty), agentfly.Context):
                 continue
-            try:
-                schema = schema_of(optional(hint, p.default))
-            except Unsupported as e:
-                if strict:
-                    raise Unsupported("the argument %s: %s" % (name, e))
-                schema = {}
+            schema = self.schema(name, p.default, strict)
             add_default(schema, p.default)
+            self.named.add(name)
             parameters.append({"name": name, "schema": schema, "required": p.default is p.empty})
-        return {"parameters": parameters, "open": is_open, "injected": self.injected}
+        return {"parameters": parameters, "open": rest is not None, "rest": rest if strict else None, "injected": self.injected}
+
+    def schema(self, name, default, strict):
+        try:
+            return schema_of(optional(self.hints.get(name, inspect.Parameter.empty), default))
+        except Unsupported as e:
+            if strict:
+                raise Unsupported("the argument %s: %s" % (name, e))
+            return {}
+
+    def hint(self, name):
+        """The hint of an argument that was given: of further ones it is that of **kwargs."""
+        if self.rest is not None and name not in self.named:
+            name = self.rest
+        return self.hints.get(name, typing.Any)
 
     def lenient_hints(self):
         try:
@@ -202,7 +212,7 @@ class File:
     def arguments(self, entry, given, context, metadata):
         out = {}
         for name, value in given.items():
-            out[name] = convert(entry.hints.get(name, typing.Any), value) if entry.kind == "tool" else value
+            out[name] = convert(entry.hint(name), value) if entry.kind == "tool" else value
         if "context" in entry.injected:
             if metadata is not None:
                 context.metadata = metadata

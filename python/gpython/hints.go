@@ -305,21 +305,21 @@ func fits(t, v py.Object) bool {
 	return v.Type().Name == n
 }
 
-// signature reads the parameters of a function. strict: a hint without a schema is an error.
-func (e *entry) signature(strict bool) (parameters []protocol.Parameter, open bool, err error) {
+// signature reads the parameters of a function, and the schema of further ones; nil: it takes none. strict: a hint without a schema is an error.
+func (e *entry) signature(strict bool) (parameters []protocol.Parameter, rest json.RawMessage, err error) {
 	const variadic, keywords = 0x4, 0x8 // flags of a code object
 	c := e.target.Code
 	if c.Flags&variadic != 0 {
-		return nil, false, &unsupported{fmt.Sprintf("the argument %s is positional; arguments are passed by name, so write them out", c.Varnames[c.Argcount+c.Kwonlyargcount])}
+		return nil, nil, &unsupported{fmt.Sprintf("the argument %s is positional; arguments are passed by name, so write them out", c.Varnames[c.Argcount+c.Kwonlyargcount])}
 	}
 	if c.Flags&py.CO_GENERATOR != 0 {
-		return nil, false, &unsupported{fmt.Sprintf("a function with yield cannot be a %s; return the whole result", e.kind)}
+		return nil, nil, &unsupported{fmt.Sprintf("a function with yield cannot be a %s; return the whole result", e.kind)}
 	}
 	positional, all := int(c.Argcount), int(c.Argcount+c.Kwonlyargcount)
 	for i, n := range c.Varnames[:all] {
 		t, err := e.hint(n)
 		if err != nil && strict {
-			return nil, false, err
+			return nil, nil, err
 		}
 		if n == "context" && (t == nil || t == py.Object(contextType)) {
 			e.injected = append(e.injected, n)
@@ -334,7 +334,7 @@ func (e *entry) signature(strict bool) (parameters []protocol.Parameter, open bo
 		}
 		s, err := schemaOf(t)
 		if err != nil && strict {
-			return nil, false, &unsupported{fmt.Sprintf("the argument %s: %v", n, err)}
+			return nil, nil, &unsupported{fmt.Sprintf("the argument %s: %v", n, err)}
 		} else if err != nil {
 			s = schema{}
 		}
@@ -346,11 +346,35 @@ func (e *entry) signature(strict bool) (parameters []protocol.Parameter, open bo
 		}
 		text, err := marshal(s)
 		if err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 		parameters = append(parameters, protocol.Parameter{Name: n, Schema: text, Required: given == nil})
 	}
-	return parameters, c.Flags&keywords != 0, nil
+	if c.Flags&keywords == 0 {
+		return parameters, nil, nil
+	}
+	e.rest = c.Varnames[all]
+	t, err := e.hint(e.rest)
+	if err != nil && strict {
+		return nil, nil, err
+	}
+	s, err := schemaOf(t)
+	if err != nil && strict {
+		return nil, nil, &unsupported{fmt.Sprintf("the argument %s: %v", e.rest, err)}
+	} else if err != nil || !strict {
+		s = schema{}
+	}
+	rest, err = marshal(s)
+	return parameters, rest, err
+}
+
+// hintOf is the hint of an argument that was given: of further ones it is that of **kwargs.
+func (e *entry) hintOf(argument string) (py.Object, error) {
+	c := e.target.Code
+	if e.rest != "" && !slices.Contains(c.Varnames[:c.Argcount+c.Kwonlyargcount], argument) {
+		argument = e.rest
+	}
+	return e.hint(argument)
 }
 
 // hint is that of a parameter; a string names it.

@@ -92,6 +92,7 @@ type entry struct {
 	target     *py.Function
 	options    map[string]any
 	injected   []string
+	rest       string // the name of **kwargs; "": there are none
 }
 
 func (e *entry) stateful() bool { return e.options["stateful"] == true }
@@ -233,7 +234,7 @@ func (f *file) line(e *entry) int {
 
 func (f *file) describe(e *entry) (protocol.Declared, error) {
 	_, own := e.options["schema"]
-	parameters, open, err := e.signature(e.kind == "tool" && !own)
+	parameters, rest, err := e.signature(e.kind == "tool" && !own)
 	if err == nil && f.entries[e.name] != nil {
 		err = errors.New("the name is used twice; write name= in one of the decorators")
 	}
@@ -246,7 +247,7 @@ func (f *file) describe(e *entry) (protocol.Declared, error) {
 		doc = ""
 	}
 	d := protocol.Declared{
-		Kind: e.kind, Name: e.name, Line: f.line(e), Doc: string(doc), Stateful: e.stateful(), Parameters: parameters, Open: open, Injected: e.injected,
+		Kind: e.kind, Name: e.name, Line: f.line(e), Doc: string(doc), Stateful: e.stateful(), Parameters: parameters, Open: rest != nil, Rest: rest, Injected: e.injected,
 	}
 	given, err := marshal(e.options)
 	if err == nil {
@@ -329,7 +330,7 @@ func (f *file) run(e *entry, r protocol.Request) (py.Object, error) {
 		given = py.NewStringDict()
 	}
 	for n, v := range given {
-		if t, err := e.hint(n); e.kind == "tool" && err == nil && v != py.None {
+		if t, err := e.hintOf(n); e.kind == "tool" && err == nil && v != py.None {
 			given[n] = convert(t, v)
 		}
 	}

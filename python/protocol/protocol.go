@@ -94,16 +94,17 @@ type Environment struct {
 
 // Declared is a decorated function as a worker describes it. The docstring is raw: package python reads it.
 type Declared struct {
-	Kind       string      `json:"kind"`
-	Name       string      `json:"name"`
-	Line       int         `json:"line"`
-	Doc        string      `json:"doc"`
-	Async      bool        `json:"async"`      // any number of calls run at once in a worker
-	Stateful   bool        `json:"stateful"`   //
-	Parameters []Parameter `json:"parameters"` // without the injected ones
-	Open       bool        `json:"open"`       // it takes further arguments (**kwargs)
-	Injected   []string    `json:"injected"`   // "context", "env", "environment" (of a tool)
-	Options    Options     `json:"options"`    // those that were given
+	Kind       string          `json:"kind"`
+	Name       string          `json:"name"`
+	Line       int             `json:"line"`
+	Doc        string          `json:"doc"`
+	Async      bool            `json:"async"`      // any number of calls run at once in a worker
+	Stateful   bool            `json:"stateful"`   //
+	Parameters []Parameter     `json:"parameters"` // without the injected ones
+	Open       bool            `json:"open"`       // it takes further arguments (**kwargs)
+	Rest       json.RawMessage `json:"rest"`       // the schema of each of these; null: not known
+	Injected   []string        `json:"injected"`   // "context", "env", "environment" (of a tool)
+	Options    Options         `json:"options"`    // those that were given
 }
 
 // Parameter is an argument of a function.
