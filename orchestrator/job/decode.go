@@ -222,7 +222,7 @@ func (d *decoder) fill(n *yaml.Node, v reflect.Value, f reflect.StructField, pat
 	case reflect.Int:
 		v.SetInt(d.scalars.integer(n, path, limitsOf(f)))
 	case reflect.Uint64:
-		v.SetUint(uint64(d.scalars.integer(n, path, limitsOf(f)))) // its limits begin at 0
+		v.SetUint(d.scalars.unsigned(n, path))
 	case reflect.Float64:
 		v.SetFloat(d.scalars.number(n, path, limitsOf(f)))
 	case reflect.Slice:

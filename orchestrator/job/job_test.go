@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -744,4 +745,16 @@ func TestTheHomeFolderInPaths(t *testing.T) {
 	j, err := parse(good, job.Options{})
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(home, "x@best"), j.ModelPath("~/x@best"), "a checkpoint of a run, which is no file")
+}
+
+// Every seed that the flag takes is one of a job.
+func TestEverySeedIsTaken(t *testing.T) {
+	j, err := parse(good, job.Options{Set: []string{"seed=18446744073709551615"}})
+	require.NoError(t, err)
+	require.Equal(t, uint64(math.MaxUint64), j.Seed)
+	require.Contains(t, string(j.Source()), "seed: 18446744073709551615\n")
+	for _, given := range []string{"18446744073709551616", "-1"} {
+		_, err = parse(good, job.Options{Set: []string{"seed=" + given}})
+		require.EqualError(t, err, "--set seed="+given+": seed: "+given+", allowed is a whole number from 0 to 18446744073709551615")
+	}
 }

@@ -216,6 +216,20 @@ func (r *scalars) integer(n *yaml.Node, path string, l limits) int64 {
 	return v
 }
 
+// unsigned reads a whole number of 64 bits, the last of which no limits hold: they are floating-point numbers.
+func (r *scalars) unsigned(n *yaml.Node, path string) uint64 {
+	s, ok := r.scalar(n, path)
+	if !ok {
+		return 0
+	}
+	var v uint64
+	if s.Kind != yaml.ScalarNode || s.ShortTag() != "!!int" || s.Decode(&v) != nil {
+		r.found.fail(n, "%s: %s, allowed is a whole number from 0 to %d%s", path, kindName(s), uint64(math.MaxUint64), limits{hasMin: true}.hint(s, true))
+		return 0
+	}
+	return v
+}
+
 func (r *scalars) number(n *yaml.Node, path string, l limits) float64 {
 	s, ok := r.scalar(n, path)
 	if !ok {
