@@ -2,6 +2,7 @@ package cli
 
 import (
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,5 +46,32 @@ func TestTheHomeFolderInFlags(t *testing.T) {
 			require.NoError(t, a.Run(append([]string{"agentfly"}, words...)))
 			require.Equal(t, want, got, line)
 		}
+	}
+}
+
+// Two values for one setting contradict each other, wherever they stand.
+func TestASettingIsGivenOnce(t *testing.T) {
+	t.Setenv("HOME", "/home/of")
+	file := filepath.Join(t.TempDir(), "job.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("version: 1\nname: j\nmodel: {path: m}\nrewards: [final_answer]\ndata: {train: t.jsonl}\n"), 0o600))
+	for line, want := range map[string]string{
+		"train --seed 5 --set seed=6":                                    "--seed 5 and --set seed=6 contradict each other; give one of the two",
+		"train --set seed=6 --seed 5":                                    "--seed 5 and --set seed=6 contradict each other; give one of the two",
+		"train --output a --set output=b":                                "--output a and --set output=b contradict each other; give one of the two",
+		"train --seed 5 --set seed=5 --output=~/a --set output=~/a":      "",
+		"train --seed 5 --output a --set trainer.steps=3 --set name=new": "",
+	} {
+		e := &env{}
+		var err error
+		a := Program{Out: io.Discard, ErrOut: io.Discard}.app(nil)
+		a.Command("train").Action = func(x *cli.Context) error { _, err = e.load(x); return nil }
+		require.NoError(t, a.Run(append(append([]string{"agentfly"}, strings.Fields(line)...), file)))
+		if want == "" {
+			require.NoError(t, err, line)
+			continue
+		}
+		var usage *UsageError
+		require.ErrorAs(t, err, &usage, line)
+		require.EqualError(t, err, want)
 	}
 }

@@ -164,12 +164,29 @@ func fullName(x *cli.Context) string {
 	return strings.Join(names, " ")
 }
 
+// contradicted refuses flags that are settings of a job too, and that --set gives another value.
+func contradicted(x *cli.Context, sets []string, settings ...string) error {
+	for _, set := range sets {
+		key, value, _ := strings.Cut(set, "=")
+		if !slices.Contains(settings, key) || !x.IsSet(key) {
+			continue
+		}
+		if given := fmt.Sprint(x.Value(key)); given != home.Expand(value) {
+			return usagef("--%s %s and --set %s contradict each other; give one of the two", key, given, set)
+		}
+	}
+	return nil
+}
+
 func (e *env) load(x *cli.Context) (*job.Job, error) {
 	path, err := one(x, "the job file")
 	if err != nil {
 		return nil, err
 	}
 	sets := x.StringSlice("set")
+	if err := contradicted(x, sets, "seed", "output"); err != nil {
+		return nil, err
+	}
 	if x.IsSet("seed") {
 		sets = append(sets, fmt.Sprintf("seed=%d", x.Uint64("seed")))
 	}
