@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -189,14 +190,21 @@ func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, er
 		return nil, "", err
 	}
 	byTask := map[string][]*trajectory.Trajectory{}
+	best := math.Inf(-1) // of those whose reward is too low
 	err = db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		t := r.Trajectory
-		if r.Phase != "train" || t.Err != "" || t.Cut() || d.MinReward != nil && !(t.Return() >= *d.MinReward) {
+		if r.Phase != "train" || t.Err != "" || t.Cut() {
 			return nil
 		}
-		if t = t.Trained(frozen); t.ResponseTokens() > 0 {
-			byTask[t.TaskID] = append(byTask[t.TaskID], t)
+		reward := t.Return() // that of the turns that are left out included
+		if t = t.Trained(frozen); t.ResponseTokens() == 0 {
+			return nil
 		}
+		if d.MinReward != nil && !(reward >= *d.MinReward) {
+			best = max(best, reward)
+			return nil
+		}
+		byTask[t.TaskID] = append(byTask[t.TaskID], t)
 		return nil
 	})
 	if err != nil {
@@ -220,8 +228,11 @@ func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, er
 			out = append(out, t)
 		}
 	}
-	if len(out) == 0 {
-		return nil, "", fmt.Errorf("%s holds no finished training trajectory with the reward that data.min_reward asks for; lower it", dir)
+	switch {
+	case len(out) == 0 && math.IsInf(best, -1):
+		return nil, "", fmt.Errorf("%s holds no finished training trajectory to learn; name a run whose job samples, which one with sft does not", dir)
+	case len(out) == 0:
+		return nil, "", fmt.Errorf("%s holds no finished training trajectory with the reward %g or more that data.min_reward asks for; the best has %g: lower it", dir, *d.MinReward, best)
 	}
 	slices.SortFunc(out, func(a, b *trajectory.Trajectory) int {
 		return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID))

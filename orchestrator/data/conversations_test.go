@@ -124,7 +124,12 @@ func TestChoosingFromARun(t *testing.T) {
 	require.Equal(t, []float32{0, -1, -2}, chosen[1].Samples[0].SamplingLogprobs, "as it was sampled")
 	high := 2.0
 	_, _, err = chooseFromRun(dir, job.Data{MinReward: &high})
-	require.EqualError(t, err, dir+" holds no finished training trajectory with the reward that data.min_reward asks for; lower it")
+	require.EqualError(t, err, dir+" holds no finished training trajectory with the reward 2 or more that data.min_reward asks for; the best has 1: lower it")
+	low, none := -1000.0, stored(t, []*trajectory.Trajectory{made("eval-0-0-0", "c", 0, 0, 1, 26, ""), made("train-0-1-1", "b", 0, 1, 1, 25, "gone")})
+	for _, least := range []*float64{nil, &low} {
+		_, _, err = chooseFromRun(none, job.Data{MinReward: least})
+		require.EqualError(t, err, none+" holds no finished training trajectory to learn; name a run whose job samples, which one with sft does not")
+	}
 	_, _, err = chooseFromRun(t.TempDir(), job.Data{})
 	require.ErrorContains(t, err, "name a run folder that holds a store.db")
 }
