@@ -758,3 +758,19 @@ func TestEverySeedIsTaken(t *testing.T) {
 		require.EqualError(t, err, "--set seed="+given+": seed: "+given+", allowed is a whole number from 0 to 18446744073709551615")
 	}
 }
+
+// What the parser tells without a line has one all the same.
+func TestWhatIsNotYAMLHasAPlace(t *testing.T) {
+	for text, want := range map[string]string{
+		"version: 1\nmodel: {path: *x}\n":                  "job.yaml:2:15: not YAML: unknown anchor 'x' referenced",
+		"a: &x 1\nb: *x\nc: *y\nd: *y\n":                   "job.yaml:3:4: not YAML: unknown anchor 'y' referenced",
+		"version: 1\nname: caf\xe9\n":                      "job.yaml:2:10: the line is not UTF-8; save the file as UTF-8",
+		"version: 1\nname: caf\xe9 au lait\nseed: 1\n":     "job.yaml:2:10: the line is not UTF-8; save the file as UTF-8",
+		"version: 1\nname: \u00e9\u00e9\xe9\nseed: 1\n":    "job.yaml:2:9: the line is not UTF-8; save the file as UTF-8",
+		"version: 1\nname: a\x01b\nseed: 1\n":              "job.yaml:2:1: not YAML: control characters are not allowed",
+		"version: 1\n---\nversion: 1\nmodel: {path: *x}\n": "job.yaml:4:15: not YAML: unknown anchor 'x' referenced",
+	} {
+		_, err := job.Parse("job.yaml", []byte(text), job.Options{})
+		require.EqualError(t, err, want, "%q", text)
+	}
+}
