@@ -56,7 +56,7 @@ func (c runsCommands) list(x *cli.Context) error {
 	default:
 		return usagef("agentfly runs takes one argument, the folder with the runs; got %d", x.NArg())
 	}
-	if info, err := os.Stat(root); err != nil || !info.IsDir() {
+	if !isFolder(root) {
 		return usagef("%s is no folder; name the one with the runs, or leave it out for the working folder", root)
 	}
 	found, err := overview.Find(root)
@@ -396,6 +396,9 @@ func (c runsCommands) plot(x *cli.Context) error {
 	if png, svg := x.String("png"), x.String("svg"); png != "" && svg != "" && samePlace(png, svg) {
 		return usagef("--png and --svg name the same file; give each one of its own")
 	}
+	if err := checkDrawing(x); err != nil {
+		return err
+	}
 	names, all := []string{}, []overview.Metrics{}
 	for _, path := range paths {
 		name, m, err := overview.ReadCurves(path)
@@ -464,6 +467,35 @@ func (c runsCommands) plot(x *cli.Context) error {
 	return c.draw(x, charts)
 }
 
+// checkDrawing refuses a size that is none, a file that is named like one of the other kind, and one in a folder that is not there: none is made
+// for a drawing.
+func checkDrawing(x *cli.Context) error {
+	if lines := x.Int("height"); lines < lowestDrawing || lines > highestDrawing {
+		return usagef("--height is %d; allowed: %d to %d", lines, lowestDrawing, highestDrawing)
+	}
+	for _, f := range []struct{ flag, what, other, others string }{{"png", "picture", "svg", "drawing"}, {"svg", "drawing", "png", "picture"}} {
+		path := x.String(f.flag)
+		if path == "" {
+			continue
+		}
+		if strings.EqualFold(filepath.Ext(path), "."+f.other) {
+			return usagef("--%s writes a %s, and %s is named like a %s; write --%s %s", f.flag, f.what, path, f.others, f.other, path)
+		}
+		if dir := filepath.Dir(path); !isFolder(dir) {
+			return usagef("--%s %s: there is no folder %s; make it, or name a file elsewhere", f.flag, path, dir)
+		}
+	}
+	return nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// Lines that a drawing in the terminal may have.
+const lowestDrawing, highestDrawing = 3, 100
+
 // draw writes charts to the files that are named, or else to the terminal.
 func (c runsCommands) draw(x *cli.Context, charts []plot.Chart) error {
 	wrote := false
@@ -473,9 +505,6 @@ func (c runsCommands) draw(x *cli.Context, charts []plot.Chart) error {
 			continue
 		}
 		wrote = true
-		if _, err := os.Stat(filepath.Dir(path)); err != nil { // no folder is made for a drawing
-			return job.InputError(err)
-		}
 		if err := export.WriteWhole(path, func(w *os.File) error { return write(w, charts) }); err != nil {
 			return job.InputError(err)
 		}
@@ -485,7 +514,7 @@ func (c runsCommands) draw(x *cli.Context, charts []plot.Chart) error {
 		return nil
 	}
 	p := c.page()
-	screen := plot.Screen{Width: 72, Height: max(3, min(100, x.Int("height"))), Colours: p.colours, ASCII: x.Bool("ascii") || !terminal.UTF8() || os.Getenv("TERM") == "dumb"}
+	screen := plot.Screen{Width: 72, Height: x.Int("height"), Colours: p.colours, ASCII: x.Bool("ascii") || !terminal.UTF8() || os.Getenv("TERM") == "dumb"}
 	if p.width > 0 {
 		screen.Width = max(8, min(200, p.width-12))
 	}

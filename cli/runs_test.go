@@ -240,20 +240,26 @@ func TestRunsAreDrawn(t *testing.T) {
 	_, _, err = command(t, "plot", going, "--svg", filepath.Join(root, "nowhere", "a.svg"))
 	require.Error(t, err)
 	for args, want := range map[string]string{
-		"--json --png FILE":                        "--json and --png are two ways to show curves; give one of the two",
-		"--json --svg FILE":                        "--json and --svg are two ways to show curves; give one of the two",
-		"--list --json":                            "--list shows names of metrics alone, without --json; give one of the two",
-		"--list --svg FILE":                        "--list shows names of metrics alone, without --svg; give one of the two",
-		"--ascii --png FILE":                       "--ascii is for a drawing in the terminal, and --png writes a file; give one of the two",
-		"--height 4 --svg FILE":                    "--height is for a drawing in the terminal, and --svg writes a file; give one of the two",
-		"--list --metric ab":                       "--list shows names of metrics alone, without --metric; give one of the two",
+		"--json --png FILE":     "--json and --png are two ways to show curves; give one of the two",
+		"--json --svg FILE":     "--json and --svg are two ways to show curves; give one of the two",
+		"--list --json":         "--list shows names of metrics alone, without --json; give one of the two",
+		"--list --svg FILE":     "--list shows names of metrics alone, without --svg; give one of the two",
+		"--ascii --png FILE":    "--ascii is for a drawing in the terminal, and --png writes a file; give one of the two",
+		"--height 2":            "--height is 2; allowed: 3 to 100",
+		"--height -3":           "--height is -3; allowed: 3 to 100",
+		"--height 101":          "--height is 101; allowed: 3 to 100",
+		"--png FILE.svg":        "--png writes a picture, and FILE.svg is named like a drawing; write --svg FILE.svg",
+		"--svg FILE.PNG":        "--svg writes a drawing, and FILE.PNG is named like a picture; write --png FILE.PNG",
+		"--svg nowhere/x.svg":   "--svg nowhere/x.svg: there is no folder nowhere; make it, or name a file elsewhere",
+		"--height 4 --svg FILE": "--height is for a drawing in the terminal, and --svg writes a file; give one of the two",
+		"--list --metric ab":    "--list shows names of metrics alone, without --metric; give one of the two",
 		"--svg FILE --png " + root + "/./unwanted": "--png and --svg name the same file; give each one of its own",
 	} {
 		file := filepath.Join(root, "unwanted")
 		_, _, err = command(t, append([]string{"plot", going}, strings.Fields(strings.ReplaceAll(args, "FILE", file))...)...)
 		var usage *UsageError
 		require.ErrorAs(t, err, &usage, args)
-		require.EqualError(t, err, want)
+		require.EqualError(t, err, strings.ReplaceAll(want, "FILE", file))
 		require.NoFileExists(t, file)
 	}
 }
