@@ -39,7 +39,7 @@ type step struct {
 	text    string // as it stands in the file, for errors
 	copies  []string
 	to      string
-	run     string
+	run     []string          // the program of a RUN with its arguments
 	env     map[string]string // of the moment
 	begin   string
 	execute bool // --chmod with a right to run
@@ -217,17 +217,18 @@ func (r *recipe) read(in instruction, expand func(string) (string, error), conte
 		return r.copy(in, expand, context, refuse)
 	case "RUN":
 		command := in.rest
-		var list []string
+		var run []string
 		switch {
 		case strings.HasPrefix(command, "--"):
 			return refuse("flags of RUN need containers")
 		case strings.Contains(command, "<<"):
 			return refuse("here-documents are not supported; put the text in a file and COPY it")
-		case json.Unmarshal([]byte(command), &list) == nil:
-			for i, w := range list {
-				list[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-			}
-			command = strings.Join(list, " ")
+		case json.Unmarshal([]byte(command), &run) != nil:
+			run = []string{"/bin/sh", "-c", command}
+		case len(run) == 0:
+			return refuse("give a command")
+		default: // the exec form, in which no shell reads the words
+			command = strings.Join(run, " ")
 		}
 		for _, m := range absolute.FindAllStringSubmatch(command, -1) {
 			if !slices.Contains(reserved, m[1]) && m[1] != "workspace" { // where it writes in one of those it fails, and says so
@@ -240,7 +241,7 @@ func (r *recipe) read(in instruction, expand func(string) (string, error), conte
 				env[k] = v
 			}
 		}
-		r.steps = append(r.steps, step{line: in.line, text: in.text, run: command, env: env, begin: r.begin})
+		r.steps = append(r.steps, step{line: in.line, text: in.text, run: run, env: env, begin: r.begin})
 	case "USER":
 		user, err := expand(in.rest)
 		if err != nil {

@@ -287,7 +287,7 @@ func TestTextOfARun(t *testing.T) {
 	} {
 		r, err := parse("FROM ubuntu\nWORKDIR\t/app\nENV OLD\tform\n"+text, t.TempDir(), nil)
 		require.NoError(t, err)
-		require.Equal(t, want, r.steps[len(r.steps)-1].run)
+		require.Equal(t, []string{"/bin/sh", "-c", want}, r.steps[len(r.steps)-1].run)
 		require.Equal(t, "form", r.env["OLD"])
 	}
 	dir := t.TempDir()
@@ -403,11 +403,11 @@ func TestPath(t *testing.T) {
 		})
 	}
 
-	dir := write(t, t.TempDir(), "a", map[string]string{"environment/Dockerfile": "FROM ubuntu\nWORKDIR /app\nENV PATH=/app/bin\nRUN true\n"})
+	dir := write(t, t.TempDir(), "a", map[string]string{"environment/Dockerfile": "FROM ubuntu\nWORKDIR /app\nENV PATH=/app/bin\nRUN ls\n"})
 	write(t, dir, "b", nil)
 	_, err := begin(t, dir, "b", nil).Reset(t.Context(), start("a"))
-	require.ErrorContains(t, err, "line 4: RUN true: it fails in the sandbox, which has no network and no root (exit status 127: ")
-	require.ErrorContains(t, err, "bash: not found)")
+	require.ErrorContains(t, err, "line 4: RUN ls: it fails in the sandbox, which has no network and no root (exit status 127: ")
+	require.ErrorContains(t, err, "ls: not found)")
 }
 
 // An agent sees neither tests nor solution, and what it puts in their place is not what runs.

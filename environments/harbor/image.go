@@ -176,14 +176,14 @@ func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 				}
 			}
 		}
-		if step.run == "" {
+		if step.run == nil {
 			continue
 		}
 		if err := m.own(); err != nil {
 			return nil, err
 		}
-		p := m.main.Script(step.run)
-		p.Args[len(p.Args)-1] = begin
+		p := m.main.Base
+		p.Args = append([]string{"/bin/sh", "-c", `exec 2>&1; cd -- "$0" && exec "$@"`, begin}, step.run...)
 		p.Env = append([]string{home}, environ(step.env)...)
 		limit := seconds(t.config.Environment.Build)
 		p.Limits.Wall = boxed.Within(ctx, limit)

@@ -1,0 +1,55 @@
+package harbor
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/tools"
+)
+
+// docker is a task whose Dockerfile has these lines behind FROM.
+func docker(lines string) map[string]string {
+	return map[string]string{"environment/Dockerfile": "FROM ubuntu:24.04\n" + lines}
+}
+
+// use calls a tool in an episode.
+func use(t testing.TB, e environments.Environment, name string, arguments map[string]any) environments.Result {
+	t.Helper()
+	args, err := tools.Marshal(arguments)
+	require.NoError(t, err)
+	r, err := e.Step(t.Context(), environments.Action{Name: name, Arguments: args})
+	require.NoError(t, err)
+	return r
+}
+
+// refusedAt has a task refused at its reset, and its error say this.
+func refusedAt(t *testing.T, files map[string]string, want string) {
+	t.Helper()
+	dir := write(t, t.TempDir(), "a", files)
+	write(t, dir, "good", nil)
+	_, err := begin(t, dir, "good", nil).Reset(t.Context(), start("a"))
+	require.ErrorAs(t, err, new(*environments.TaskError))
+	require.ErrorContains(t, err, want)
+	require.NotContains(t, err.Error(), "\n")
+}
+
+// The shell form of RUN is /bin/sh -c, and its exec form starts the program itself ("Shell and exec form" of Docker's reference).
+func TestShellOfARun(t *testing.T) {
+	e := begin(t, write(t, t.TempDir(), "a", docker("WORKDIR /app\nRUN echo \"name,age\\nann,3\\nbob,4\" >people.csv\nRUN echo \"$0\" >shell; echo {1..3} >braces; echo gone >&2\n"+
+		"RUN [\"python3\", \"-c\", \"import sys; print(sys.argv[1], file=open('exec', 'w'))\", \"$HOME 'x'\"]\n")), "a", nil)
+	file := filepath.Join(t.TempDir(), "people.csv")
+	sh := func(script string) string {
+		out, err := exec.Command("/bin/sh", "-c", script).Output()
+		require.NoError(t, err)
+		return string(out)
+	}
+	sh(`echo "name,age\nann,3\nbob,4" >` + file)
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want)+"/bin/sh\n"+sh("echo {1..3}")+"$HOME 'x'", text(use(t, e, "shell", map[string]any{"command": "cat people.csv shell braces exec"})))
+}
