@@ -315,10 +315,12 @@ func (l Limits) Check() error {
 // outputLimit is how much of what a script writes is kept, in bytes.
 const outputLimit = 16 << 10
 
-// Sandbox are the limits of a program.
+// Sandbox are the limits of a program. Memory is what its tree uses: runtimes such as Java's, and the stacks of threads, reserve many times that.
 func (l Limits) Sandbox() sandbox.Limits {
 	wall := time.Duration(l.Seconds) * time.Second
-	return sandbox.Limits{CPU: wall, Wall: wall, Memory: int64(l.Memory) << 20, Processes: 64, Output: outputLimit, Disk: int64(l.Disk) << 20, OpenFiles: 256}
+	return sandbox.Limits{
+		CPU: wall, Wall: wall, Memory: int64(l.Memory) << 20, Reserved: 1 << 40, Processes: 64, Output: outputLimit, Disk: int64(l.Disk) << 20, OpenFiles: 256,
+	}
 }
 
 // Within is a deadline for a program that leaves time to say what happened before ctx's own.

@@ -53,3 +53,21 @@ func TestShellOfARun(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, string(want)+"/bin/sh\n"+sh("echo {1..3}")+"$HOME 'x'", text(use(t, e, "shell", map[string]any{"command": "cat people.csv shell braces exec"})))
 }
+
+// A limit of memory bounds what is used, as Docker's does, and not what is reserved.
+func TestMemory(t *testing.T) {
+	e := begin(t, write(t, t.TempDir(), "a", nil), "a", nil)
+	require.Equal(t, "40 threads", text(sh(t, e, `python3 -c '
+import threading, time
+all = [threading.Thread(target=time.sleep, args=(0.5,)) for _ in range(40)]
+[t.start() for t in all]
+print(len(all), "threads")'`)))
+	require.Equal(t, "reserved", text(sh(t, e, `python3 -c 'import mmap; mmap.mmap(-1, 4 << 30); print("reserved")'`)))
+	require.Contains(t, text(sh(t, e, `python3 -c '
+import time
+all = []
+for _ in range(128):
+    all.append(b"x" * (16 << 20))
+    time.sleep(0.02)
+print("2 GiB")'`)), "[stopped: it used too much memory]")
+}
