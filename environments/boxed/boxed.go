@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -319,9 +320,12 @@ const outputLimit = 16 << 10
 func (l Limits) Sandbox() sandbox.Limits {
 	wall := time.Duration(l.Seconds) * time.Second
 	return sandbox.Limits{
-		CPU: wall, Wall: wall, Memory: int64(l.Memory) << 20, Reserved: 1 << 40, Processes: 64, Output: outputLimit, Disk: int64(l.Disk) << 20, OpenFiles: 256,
+		CPU: Processor(wall), Wall: wall, Memory: int64(l.Memory) << 20, Reserved: 1 << 40, Processes: 64, Output: outputLimit, Disk: int64(l.Disk) << 20, OpenFiles: 256,
 	}
 }
+
+// Processor is the processor time of a program that may take so long by the clock: its threads run on all processors.
+func Processor(wall time.Duration) time.Duration { return wall * time.Duration(runtime.NumCPU()) }
 
 // Within is a deadline for a program that leaves time to say what happened before ctx's own.
 func Within(ctx context.Context, limit time.Duration) time.Duration {

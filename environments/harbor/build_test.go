@@ -1,9 +1,12 @@
 package harbor
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,4 +73,17 @@ for _ in range(128):
     all.append(b"x" * (16 << 20))
     time.sleep(0.02)
 print("2 GiB")'`)), "[stopped: it used too much memory]")
+}
+
+// The limits are of time as a clock shows it: a program of several threads has that of all processors.
+func TestProcessorTime(t *testing.T) {
+	limit := func(seconds int) string { return fmt.Sprint(seconds * runtime.NumCPU()) }
+	files := docker("WORKDIR /app\nRUN ulimit -t >build\n")
+	files["task.toml"] = "[environment]\nbuild_timeout_sec = 100\n[verifier]\ntimeout_sec = 70\n"
+	files["tests/test.sh"] = "ulimit -t; echo 1 >/logs/verifier/reward.txt\n"
+	e := begin(t, write(t, t.TempDir(), "a", files), "a", map[string]any{"seconds": 40})
+	require.Equal(t, limit(100)+"\n"+limit(40), text(sh(t, e, "cat build; ulimit -t")))
+	r, err := send(t, e)
+	require.NoError(t, err)
+	require.Equal(t, limit(70), strings.TrimSpace(r.Info["tests"].(string)))
 }

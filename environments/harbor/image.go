@@ -187,7 +187,7 @@ func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 		p.Env = append([]string{home}, environ(step.env)...)
 		limit := seconds(t.config.Environment.Build)
 		p.Limits.Wall = boxed.Within(ctx, limit)
-		p.Limits.CPU = limit
+		p.Limits.CPU = boxed.Processor(limit)
 		r, err := m.main.Run(ctx, p)
 		if err != nil {
 			return nil, err

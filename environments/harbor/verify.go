@@ -100,7 +100,7 @@ func (s *source) verify(ctx context.Context, t *task, m *machine) (*verdict, err
 	}
 	p.Args = append([]string{bash, "-c", `exec 2>&1; cd -- "$0"; exec "$@"`, m.main.Begin}, how...)
 	p.Limits.Wall = boxed.Within(ctx, limit)
-	p.Limits.CPU, p.Limits.Output = limit, 1<<20
+	p.Limits.CPU, p.Limits.Output = boxed.Processor(limit), 1<<20
 	began := time.Now()
 	r, err := m.main.Run(ctx, p)
 	if err != nil {

@@ -260,7 +260,7 @@ func program(f *boxed.Folder, limit time.Duration, readable, text string, args .
 	if readable != "" {
 		p.ReadOnly = append(slices.Clone(p.ReadOnly), readable)
 	}
-	p.Limits.Wall, p.Limits.CPU = limit, limit
+	p.Limits.Wall, p.Limits.CPU = limit, boxed.Processor(limit)
 	return p
 }
 

@@ -51,7 +51,7 @@ func (s *source) run(ctx context.Context, f *boxed.Folder, o order) (report, err
 	limit := time.Duration(s.params.Timeout) * time.Second
 	p := f.Base
 	p.Args, p.Stdin = []string{s.params.Python, "-I", "-B", "-c", driver}, text
-	p.Limits.Wall, p.Limits.CPU, p.Limits.Output = boxed.Within(ctx, limit), limit, mostReport
+	p.Limits.Wall, p.Limits.CPU, p.Limits.Output = boxed.Within(ctx, limit), boxed.Processor(limit), mostReport
 	r, err := f.Run(ctx, p)
 	if err != nil {
 		return report{}, err
