@@ -87,3 +87,18 @@ func TestProcessorTime(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, limit(70), strings.TrimSpace(r.Info["tests"].(string)))
 }
+
+// An edit keeps the rights of a file, which tests may ask for.
+func TestRightsAfterAnEdit(t *testing.T) {
+	files := docker("WORKDIR /app\nRUN echo 'password = a' >conf && chmod 600 conf && echo '#!/bin/sh' >run && chmod 755 run\n")
+	files["tests/test.sh"] = "if [ \"$(stat -c %a /app/conf)\" = 600 ] && grep -q 'password = b' /app/conf; then echo 1; else echo 0; fi >/logs/verifier/reward.txt\n"
+	e := begin(t, write(t, t.TempDir(), "a", files), "a", nil)
+	use(t, e, "file_edit", map[string]any{"path": "run", "old": "sh", "new": "sh\necho ran"})
+	use(t, e, "file_edit", map[string]any{"path": "conf", "old": "= a", "new": "= b"})
+	use(t, e, "file_edit", map[string]any{"path": "conf", "old": "= b", "new": "= c"})
+	use(t, e, "file_undo", map[string]any{"path": "conf"})
+	require.Equal(t, "600 nobody conf\n755 nobody run\nran\npassword = b\nmore", text(sh(t, e, "stat -c '%a %U %n' conf run; ./run; cat conf; echo more >>conf; tail -n 1 conf")))
+	r, err := send(t, e)
+	require.NoError(t, err)
+	require.InDelta(t, 1, r.Reward, 0)
+}

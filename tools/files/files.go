@@ -207,14 +207,14 @@ func (f *folder) write(name, before, text string) error {
 			}
 		}
 	}
+	_, missing := f.root.Stat(name)
 	file, err := f.open(name, os.O_WRONLY|os.O_CREATE)
 	if err != nil {
 		return err
 	}
 	f.w.Own(name)
-	info, err := file.Stat()
-	if err == nil {
-		err = file.Chmod(info.Mode().Perm() | 0o666)
+	if errors.Is(missing, fs.ErrNotExist) { // one that was there keeps its rights
+		err = file.Chmod(0o666)
 	}
 	if err == nil {
 		if err = replace(file, text); err != nil {

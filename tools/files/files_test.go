@@ -196,3 +196,22 @@ func TestCreatedFilesAreTheProgramsOwn(t *testing.T) {
 	require.Equal(t, "bin/run has 2 lines", a.call("file_create", args{"path": "bin/run", "content": "#!/bin/sh\necho one\n"}))
 	require.Equal(t, "one", a.call("shell", args{"command": "chmod 755 bin bin/run && bin/run && touch -d 2020-01-01 bin bin/run"}))
 }
+
+// A file that is changed keeps its rights.
+func TestRights(t *testing.T) {
+	a := newAgent(t)
+	for name, mode := range map[string]os.FileMode{"closed": 0o600, "program": 0o755, "plain": 0o644} {
+		path := filepath.Join(a.dir, name)
+		require.NoError(t, os.WriteFile(path, []byte("a"), mode))
+		require.NoError(t, os.Chmod(path, mode))
+		require.Contains(t, a.call("file_edit", args{"path": name, "old": "a", "new": "b"}), "is now")
+		require.Contains(t, a.call("file_undo", args{"path": name}), "again")
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, mode, info.Mode(), name)
+	}
+	a.call("file_create", args{"path": "new/file", "content": "a"})
+	info, err := os.Stat(filepath.Join(a.dir, "new", "file"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o666), info.Mode())
+}
