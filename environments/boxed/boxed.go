@@ -8,6 +8,7 @@
 package boxed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -278,6 +279,7 @@ func (f *Folder) file(ctx context.Context, t tools.Tool, arguments json.RawMessa
 		arguments, _ = json.Marshal(args) // it was JSON
 	}
 	f.w.Bound(f.Base.Limits.Disk)
+	f.w.BeginIn(strings.TrimPrefix(strings.TrimPrefix(f.Begin, cmp.Or(f.Inside, "/workspace")), "/"))
 	o, err := t.Call(ctx, tools.Call{Trajectory: f.name, Arguments: arguments})
 	var broken *tools.BrokenError
 	switch {

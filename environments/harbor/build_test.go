@@ -102,3 +102,31 @@ func TestRightsAfterAnEdit(t *testing.T) {
 	require.NoError(t, err)
 	require.InDelta(t, 1, r.Reward, 0)
 }
+
+// A relative path is the same to the shell and to the file tools, also where the WORKDIR is deeper than one folder.
+func TestRelativePaths(t *testing.T) {
+	for _, workdir := range []string{"/app/src", "/workspace/src"} {
+		t.Run(workdir, func(t *testing.T) {
+			files := docker("WORKDIR " + workdir + "\nCOPY main.py .\n")
+			files["environment/main.py"] = "print(1)\n"
+			files["tests/test.sh"] = "if [ \"$(cat " + workdir + "/out.txt)\" = done ]; then echo 1; else echo 0; fi >/logs/verifier/reward.txt\n"
+			e := begin(t, write(t, t.TempDir(), "a", files), "a", nil)
+			sh(t, e, "echo up >../up.txt; mkdir deep; touch deep/x")
+			for _, path := range []string{"main.py", "./main.py", "deep/../main.py", workdir + "/main.py"} {
+				require.Equal(t, "1\tprint(1)", text(use(t, e, "file_read", map[string]any{"path": path})), path)
+			}
+			require.Equal(t, "1\tup", text(use(t, e, "file_read", map[string]any{"path": "../up.txt"})))
+			require.Equal(t, "deep/\ndeep/x (0 bytes)\nmain.py (9 bytes)", text(use(t, e, "file_list", map[string]any{})))
+			require.Equal(t, "deep/x (0 bytes)", text(use(t, e, "file_list", map[string]any{"path": "deep"})))
+			require.Contains(t, text(use(t, e, "file_list", map[string]any{"path": ".."})), "main.py (9 bytes)\n/workspace/up.txt (3 bytes)")
+			require.Equal(t, "main.py:1: print(1)", text(use(t, e, "file_grep", map[string]any{"pattern": "print"})))
+			require.Equal(t, "out.txt has 1 line", text(use(t, e, "file_create", map[string]any{"path": "out.txt", "content": "don\n"})))
+			require.Contains(t, text(use(t, e, "file_edit", map[string]any{"path": "out.txt", "old": "don", "new": "done"})), "out.txt is now:")
+			require.Equal(t, "", string(use(t, e, "file_read", map[string]any{"path": "/workspace/up.txt"}).Failure), "what a list says can be read")
+			require.Contains(t, text(use(t, e, "file_read", map[string]any{"path": "../../etc/passwd"})), "is outside")
+			r, err := send(t, e)
+			require.NoError(t, err)
+			require.InDelta(t, 1, r.Reward, 0)
+		})
+	}
+}

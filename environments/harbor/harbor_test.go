@@ -195,7 +195,7 @@ func TestMachine(t *testing.T) {
 	require.Equal(t, "tool\n1\n2\nx\n1 two words 5\n1 two words form 3 /root", text(sh(t, e, "../tool.sh; cat /data/in/one.txt; echo; cat /data/in/two.txt; echo; cat /data/sub/deep/x; echo; cat /data/made/env; echo $A $B $OLD $C $HOME")))
 	require.Equal(t, "(no output)", text(sh(t, e, "echo 5 >/data/in/one.txt; echo y >/root/mine; echo z >file")))
 	require.Equal(t, "5\ny\nz", text(sh(t, e, "cat /data/in/one.txt /root/mine file")))
-	for path, there := range map[string]bool{"/srv/app/sub/file": true, "app/sub/file": true, "/workspace/app/sub/file": true, "/srv/app/file": false, "/data/in/one.txt": false, "/srv/../etc/passwd": false} {
+	for path, there := range map[string]bool{"/srv/app/sub/file": true, "file": true, "../sub/file": true, "/workspace/app/sub/file": true, "/srv/app/file": false, "app/sub/file": false, "/data/in/one.txt": false, "/srv/../etc/passwd": false} {
 		r, err := e.Step(t.Context(), environments.Action{Name: "file_read", Arguments: fmt.Appendf(nil, `{"path":%q}`, path)})
 		require.NoError(t, err)
 		require.Equal(t, there, r.Failure == "", "%s: %s", path, text(r))

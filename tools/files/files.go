@@ -117,22 +117,37 @@ type change struct {
 // Close is there so that a folder can be attached to its workspace.
 func (f *folder) Close() error { return nil }
 
-// local is a path within the workspace, which programs see as /workspace.
-func local(name string) (string, error) {
-	trimmed := strings.TrimPrefix(strings.TrimPrefix(name, "/workspace"), "/")
-	if strings.HasPrefix(name, "/") && !strings.HasPrefix(name+"/", "/workspace/") {
+// local is a path within the workspace, which programs see as /workspace. A relative one begins where scripts do.
+func (f *folder) local(name string) (string, error) {
+	inside := path.Join(f.w.Begin(), name)
+	if strings.HasPrefix(name, "/") {
+		if !strings.HasPrefix(name+"/", "/workspace/") {
+			return "", fmt.Errorf("%q is outside; paths are relative to the workspace", name)
+		}
+		inside = path.Clean(strings.TrimPrefix(strings.TrimPrefix(name, "/workspace"), "/"))
+	}
+	if !fs.ValidPath(inside) || strings.ContainsRune(inside, 0) {
 		return "", fmt.Errorf("%q is outside; paths are relative to the workspace", name)
 	}
-	trimmed = path.Clean(trimmed)
-	if !fs.ValidPath(trimmed) || strings.ContainsRune(trimmed, 0) {
-		return "", fmt.Errorf("%q is outside; paths are relative to the workspace", name)
+	return inside, nil
+}
+
+// shown is a path of local as an agent writes it.
+func (f *folder) shown(name string) string {
+	begin := f.w.Begin()
+	if begin == "." {
+		return path.Clean(name)
 	}
-	return trimmed, nil
+	if rest, ok := strings.CutPrefix(name+"/", begin+"/"); ok {
+		return path.Clean(rest)
+	}
+	return path.Join("/workspace", name)
 }
 
 // explain says what went wrong with a file, without host paths.
-func explain(name string, err error) error {
+func (f *folder) explain(name string, err error) error {
 	var errno syscall.Errno
+	name = f.shown(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("there is no file %q; file_list shows what there is", name)
@@ -149,18 +164,18 @@ func explain(name string, err error) error {
 func (f *folder) open(name string, flags int) (*os.File, error) {
 	file, err := f.root.OpenFile(name, flags|syscall.O_NONBLOCK, 0o666)
 	if err != nil {
-		return nil, explain(name, err)
+		return nil, f.explain(name, err)
 	}
 	info, err := file.Stat()
 	switch {
 	case err != nil:
-		err = explain(name, err)
+		err = f.explain(name, err)
 	case info.IsDir():
-		err = fmt.Errorf("%q is a folder", name)
+		err = fmt.Errorf("%q is a folder", f.shown(name))
 	case !info.Mode().IsRegular():
-		err = fmt.Errorf("%q is not a file", name)
+		err = fmt.Errorf("%q is not a file", f.shown(name))
 	case info.Size() > maxFile:
-		err = fmt.Errorf("%q has %d bytes; at most %d can be read, use a program for it", name, info.Size(), maxFile)
+		err = fmt.Errorf("%q has %d bytes; at most %d can be read, use a program for it", f.shown(name), info.Size(), maxFile)
 	}
 	if err != nil {
 		_ = file.Close()
@@ -178,11 +193,11 @@ func (f *folder) read(name string) (string, error) {
 	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	switch {
 	case err != nil:
-		return "", explain(name, err)
+		return "", f.explain(name, err)
 	case len(text) > maxFile:
-		return "", fmt.Errorf("%q has more than %d bytes", name, maxFile)
+		return "", fmt.Errorf("%q has more than %d bytes", f.shown(name), maxFile)
 	case strings.ContainsRune(string(text[:min(len(text), 8000)]), 0):
-		return "", fmt.Errorf("%q is not a text file", name)
+		return "", fmt.Errorf("%q is not a text file", f.shown(name))
 	}
 	return string(text), nil
 }
@@ -203,7 +218,7 @@ func (f *folder) write(name, before, text string) error {
 				err = f.root.Chmod(name[:i], 0o777)
 			}
 			if err != nil && !errors.Is(err, fs.ErrExist) {
-				return explain(name[:i], err)
+				return f.explain(name[:i], err)
 			}
 		}
 	}
@@ -222,7 +237,7 @@ func (f *folder) write(name, before, text string) error {
 		}
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
-		return explain(name, err)
+		return f.explain(name, err)
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path"
 	"regexp"
 	"regexp/syntax"
 	"strings"
@@ -87,7 +86,7 @@ func (r *runes) ReadRune() (rune, int, error) {
 }
 
 func grep(ctx context.Context, f *folder, a grepArgs) (string, error) {
-	name, err := local(a.Path)
+	name, err := f.local(a.Path)
 	if err != nil {
 		return "", err
 	}
@@ -100,7 +99,7 @@ func grep(ctx context.Context, f *folder, a grepArgs) (string, error) {
 	err = fs.WalkDir(f.root.FS(), name, func(at string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil && at == name:
-			return explain(name, err)
+			return f.explain(name, err)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil || !d.Type().IsRegular():
@@ -125,7 +124,7 @@ func grep(ctx context.Context, f *folder, a grepArgs) (string, error) {
 				out = append(out, fmt.Sprintf("[more than %d; make the pattern narrower]", maxMatches))
 				return errEnough
 			}
-			out = append(out, fmt.Sprintf("%s:%d: %s", path.Clean(at), n+1, clip(line)))
+			out = append(out, fmt.Sprintf("%s:%d: %s", f.shown(at), n+1, clip(line)))
 		}
 		return nil
 	})

@@ -16,17 +16,17 @@ type createArgs struct {
 }
 
 func create(_ context.Context, f *folder, a createArgs) (string, error) {
-	name, err := local(a.Path)
+	name, err := f.local(a.Path)
 	if err != nil {
 		return "", err
 	}
 	if _, err := f.root.Lstat(name); err == nil {
-		return "", fmt.Errorf("%q exists; change it with file_edit or choose another name", name)
+		return "", fmt.Errorf("%q exists; change it with file_edit or choose another name", f.shown(name))
 	}
 	if err := f.change(change{name: name, after: a.Content, created: true}); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s has %s", name, lines(a.Content)), nil
+	return fmt.Sprintf("%s has %s", f.shown(name), lines(a.Content)), nil
 }
 
 func lines(text string) string {
@@ -38,7 +38,7 @@ func lines(text string) string {
 
 // text reads the file that an argument names.
 func (f *folder) text(path string) (name, text string, err error) {
-	if name, err = local(path); err == nil {
+	if name, err = f.local(path); err == nil {
 		text, err = f.read(name)
 	}
 	return name, text, err
@@ -65,14 +65,14 @@ func read(_ context.Context, f *folder, a readArgs) (string, error) {
 	}
 	all := split(text)
 	if len(all) == 0 {
-		return fmt.Sprintf("%s is empty", name), nil
+		return fmt.Sprintf("%s is empty", f.shown(name)), nil
 	}
 	first, last := max(a.First, 1), a.Last
 	if last <= 0 || last > len(all) {
 		last = len(all)
 	}
 	if first > last {
-		return "", fmt.Errorf("%q has %s; there are none from %d to %d", name, lines(text), first, last)
+		return "", fmt.Errorf("%q has %s; there are none from %d to %d", f.shown(name), lines(text), first, last)
 	}
 	return numbered(all, first, last), nil
 }
@@ -103,9 +103,9 @@ func edit(_ context.Context, f *folder, a editArgs) (string, error) {
 	case a.Old == a.New:
 		return "", errors.New("old and new are the same")
 	case n == 0:
-		return "", fmt.Errorf("the text old does not occur in %q; file_read shows the file", name)
+		return "", fmt.Errorf("the text old does not occur in %q; file_read shows the file", f.shown(name))
 	case n > 1:
-		return "", fmt.Errorf("the text old occurs %d times in %q; give more of the text around it", n, name)
+		return "", fmt.Errorf("the text old occurs %d times in %q; give more of the text around it", n, f.shown(name))
 	}
 	before, _, _ := strings.Cut(text, a.Old)
 	after := strings.Replace(text, a.Old, a.New, 1)
@@ -114,12 +114,12 @@ func edit(_ context.Context, f *folder, a editArgs) (string, error) {
 	}
 	all := split(after)
 	if len(all) == 0 {
-		return name + " is empty now", nil
+		return f.shown(name) + " is empty now", nil
 	}
 	at := strings.Count(before, "\n") + 1
 	first := max(1, min(at-2, len(all)))
 	last := min(len(all), at+strings.Count(a.New, "\n")+2, first+50)
-	return name + " is now:\n" + numbered(all, first, last), nil
+	return f.shown(name) + " is now:\n" + numbered(all, first, last), nil
 }
 
 type undoArgs struct {
@@ -127,7 +127,7 @@ type undoArgs struct {
 }
 
 func undo(_ context.Context, f *folder, a undoArgs) (string, error) {
-	name, err := local(a.Path)
+	name, err := f.local(a.Path)
 	if err != nil {
 		return "", err
 	}
@@ -136,18 +136,18 @@ func undo(_ context.Context, f *folder, a undoArgs) (string, error) {
 		at--
 	}
 	if at < 0 {
-		return "", fmt.Errorf("there is no change of %q to take back", name)
+		return "", fmt.Errorf("there is no change of %q to take back", f.shown(name))
 	}
 	c := f.history[at]
 	if text, err := f.read(name); err != nil {
 		return "", err
 	} else if text != c.after {
-		return "", fmt.Errorf("%q was changed by a program since; nothing was taken back", name)
+		return "", fmt.Errorf("%q was changed by a program since; nothing was taken back", f.shown(name))
 	}
 	if c.created {
 		err = f.root.Remove(name)
 		if err != nil {
-			err = explain(name, err)
+			err = f.explain(name, err)
 		}
 	} else {
 		err = f.write(name, c.after, c.before)
@@ -157,9 +157,9 @@ func undo(_ context.Context, f *folder, a undoArgs) (string, error) {
 	}
 	f.history = append(f.history[:at], f.history[at+1:]...)
 	if c.created {
-		return name + " is removed again", nil
+		return f.shown(name) + " is removed again", nil
 	}
-	return fmt.Sprintf("%s has %s again", name, lines(c.before)), nil
+	return fmt.Sprintf("%s has %s again", f.shown(name), lines(c.before)), nil
 }
 
 type listArgs struct {
@@ -170,7 +170,7 @@ type listArgs struct {
 var errEnough = errors.New("enough")
 
 func list(ctx context.Context, f *folder, a listArgs) (string, error) {
-	name, err := local(a.Path)
+	name, err := f.local(a.Path)
 	if err != nil {
 		return "", err
 	}
@@ -178,7 +178,7 @@ func list(ctx context.Context, f *folder, a listArgs) (string, error) {
 	err = fs.WalkDir(f.root.FS(), name, func(at string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil && at == name:
-			return explain(name, err)
+			return f.explain(name, err)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil || at == name && d.IsDir():
@@ -187,7 +187,7 @@ func list(ctx context.Context, f *folder, a listArgs) (string, error) {
 			out = append(out, fmt.Sprintf("[more than %d; name a folder]", maxEntries))
 			return errEnough
 		}
-		out = append(out, at+suffix(d))
+		out = append(out, f.shown(at)+suffix(d))
 		return nil
 	})
 	if err != nil && !errors.Is(err, errEnough) {

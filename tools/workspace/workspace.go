@@ -5,6 +5,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -193,6 +194,7 @@ type Workspace struct {
 
 	mu       sync.Mutex
 	room     int64
+	begin    string // "": the folder itself
 	attached map[string]io.Closer
 	closed   bool
 }
@@ -253,6 +255,20 @@ func (w *Workspace) Room() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.room
+}
+
+// BeginIn sets the folder in the workspace from which relative paths of tools lead: that in which its scripts begin.
+func (w *Workspace) BeginIn(dir string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.begin = dir
+}
+
+// Begin is the folder in the workspace from which relative paths of tools lead: the workspace itself ("."), unless BeginIn set another one.
+func (w *Workspace) Begin() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return cmp.Or(w.begin, ".")
 }
 
 // Attach returns what is attached under a name, made at the first call. It is closed with the workspace.
