@@ -130,3 +130,10 @@ func TestRelativePaths(t *testing.T) {
 		})
 	}
 }
+
+// A RUN before the first WORKDIR runs in /.
+func TestRunBeforeTheWorkdir(t *testing.T) {
+	e := begin(t, write(t, t.TempDir(), "a", docker("RUN mkdir -p /data && pwd >/data/where && ls >/data/list\nWORKDIR /app\nRUN pwd >where\nWORKDIR sub\n")), "a", nil)
+	require.Equal(t, "/\n/app\nsub\nwhere\nusr", text(sh(t, e, "cat /data/where /app/where; ls /app; grep usr /data/list")))
+	refusedAt(t, docker("RUN mkdir -p data && echo 1 >data/x\nWORKDIR /app\n"), "environment/Dockerfile line 2: RUN mkdir -p data && echo 1 >data/x: it fails in the sandbox")
+}

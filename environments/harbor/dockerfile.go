@@ -41,8 +41,8 @@ type step struct {
 	to      string
 	run     []string          // the program of a RUN with its arguments
 	env     map[string]string // of the moment
-	begin   string
-	execute bool // --chmod with a right to run
+	begin   string            // the WORKDIR of the moment; "": there was none yet
+	execute bool              // --chmod with a right to run
 }
 
 // refusal is one line that says what of a task cannot be honoured.

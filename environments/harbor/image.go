@@ -148,13 +148,11 @@ func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 		}
 	}()
 	for _, step := range t.recipe.steps {
-		begin := step.begin
-		if begin == "" {
-			begin = t.recipe.begin
-		}
-		folder, name := m.place(begin)
-		if err := folder.Root().MkdirAll(path.Join(".", name), 0o755); err != nil {
-			return nil, blame(t, step, err)
+		if step.begin != "" {
+			folder, name := m.place(step.begin)
+			if err := folder.Root().MkdirAll(path.Join(".", name), 0o755); err != nil {
+				return nil, blame(t, step, err)
+			}
 		}
 		for _, from := range step.copies {
 			folder, name := m.place(step.to)
@@ -183,7 +181,7 @@ func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 			return nil, err
 		}
 		p := m.main.Base
-		p.Args = append([]string{"/bin/sh", "-c", `exec 2>&1; cd -- "$0" && exec "$@"`, begin}, step.run...)
+		p.Args = append([]string{"/bin/sh", "-c", `exec 2>&1; cd -- "$0" && exec "$@"`, cmp.Or(step.begin, "/")}, step.run...)
 		p.Env = append([]string{home}, environ(step.env)...)
 		limit := seconds(t.config.Environment.Build)
 		p.Limits.Wall = boxed.Within(ctx, limit)
