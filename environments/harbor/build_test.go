@@ -137,3 +137,34 @@ func TestRunBeforeTheWorkdir(t *testing.T) {
 	require.Equal(t, "/\n/app\nsub\nwhere\nusr", text(sh(t, e, "cat /data/where /app/where; ls /app; grep usr /data/list")))
 	refusedAt(t, docker("RUN mkdir -p data && echo 1 >data/x\nWORKDIR /app\n"), "environment/Dockerfile line 2: RUN mkdir -p data && echo 1 >data/x: it fails in the sandbox")
 }
+
+// Every folder of the root is there before the first line runs. A RUN that would do something else for that is refused; one after a line that makes the
+// folder does what it does in Docker.
+func TestFoldersOfTheRootAreThere(t *testing.T) {
+	source := func(lines string) map[string]string {
+		files := docker(lines)
+		files["environment/src/x"] = "x"
+		return files
+	}
+	const app = "WORKDIR /app\nCOPY src /app/src\n"
+	for lines, folder := range map[string]string{
+		"RUN mkdir /app\nWORKDIR /app\n":                                   "line 2: RUN mkdir /app: /app ",
+		"WORKDIR /app\nRUN mkdir -m 755 \"/data\" && touch /data/x\n":      "line 3: RUN mkdir -m 755 \"/data\" && touch /data/x: /data ",
+		app + "RUN cp -r /app/src /data\n":                                  "line 4: RUN cp -r /app/src /data: /data ",
+		app + "RUN set -e; cp -r src /data/ 2>/dev/null | cat\n":            "/data ",
+		app + "RUN mv /app/src /data\n":                                     "line 4: RUN mv /app/src /data: /data ",
+		app + "RUN if true; then ln -s /app/src /data; fi\n":                "/data ",
+		app + "RUN [\"cp\", \"-r\", \"/app/src\", \"/data\"]\n":             "/data ",
+		app + "RUN ls /data || true\nRUN mkdir -p /more\nRUN mkdir /data\n": "",
+	} {
+		_, err := parse(source(lines)["environment/Dockerfile"], filepath.Join(write(t, t.TempDir(), "a", source(lines)), "a", "environment"), nil)
+		if folder == "" {
+			require.NoError(t, err, lines)
+			continue
+		}
+		require.ErrorContains(t, err, folder+"is there from the start here; write mkdir -p or cp -rT, or use a folder below it", lines)
+	}
+	e := begin(t, write(t, t.TempDir(), "a", source(app+
+		"RUN mkdir -p /data && cp -r /app/src /data && cp -r /app/src /opt && cp -rT /app/src /copy && ln -s /app/src /data/link\nRUN mv /app/src/x /data\nRUN mkdir -pv /copy /root/a && mkdir /copy/b\n")), "a", nil)
+	require.Equal(t, "/copy/x\n/data/link\n/data/src/x\n/data/x\n/opt/src/x", text(sh(t, e, "find /data /opt /copy -not -type d | sort; test -d /copy/b")))
+}

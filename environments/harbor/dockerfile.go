@@ -22,10 +22,13 @@ var reserved = []string{
 	"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "logs", "proc", "run", "sbin", "solution", "sys", "tests", "tmp", "usr",
 }
 
+// existing are the folders of the root that the images have.
+var existing = []string{"home", "media", "mnt", "opt", "root", "srv", "var"}
+
 // recipe is what a Dockerfile makes, in the order of its lines.
 type recipe struct {
-	image string // that FROM names
-	tops  []string
+	image string   // that FROM names
+	tops  []string // folders of the root that the lines so far name
 	steps []step
 	begin string            // the last WORKDIR
 	env   map[string]string // of ENV, from what an image has: PATH
@@ -230,9 +233,14 @@ func (r *recipe) read(in instruction, expand func(string) (string, error), conte
 		default: // the exec form, in which no shell reads the words
 			command = strings.Join(run, " ")
 		}
-		for _, m := range absolute.FindAllStringSubmatch(command, -1) {
-			if !slices.Contains(reserved, m[1]) && m[1] != "workspace" { // where it writes in one of those it fails, and says so
-				r.top("/" + m[1])
+		for _, c := range commandEnds.Split(duplication.ReplaceAllString(command, ""), -1) {
+			if top := r.misled(c); top != "" {
+				return refuse("/%s is there from the start here; write mkdir -p or cp -rT, or use a folder below it", top)
+			}
+			for _, m := range absolute.FindAllStringSubmatch(c, -1) {
+				if !slices.Contains(reserved, m[1]) && m[1] != "workspace" { // where it writes in one of those it fails, and says so
+					r.top("/" + m[1])
+				}
 			}
 		}
 		env := make(map[string]string, len(r.env)+len(r.args))
@@ -298,7 +306,7 @@ func (r *recipe) copy(in instruction, expand func(string) (string, error), conte
 		to = path.Join(r.begin, to)
 	}
 	to = path.Clean(to)
-	folder = folder || slices.Contains(r.tops, to[1:]) // it was made for an earlier line; the build sees whether a deeper folder exists
+	folder = folder || r.there(to[1:]) // the build sees whether a deeper folder exists
 	for _, source := range words[:len(words)-1] {
 		if strings.Contains(source, "://") || strings.HasPrefix(source, "git@") {
 			return refuse("the sandbox has no network for %s", wording.Clip(source, 60))
@@ -330,6 +338,41 @@ func (r *recipe) copy(in instruction, expand func(string) (string, error), conte
 }
 
 var archive = regexp.MustCompile(`\.(tar|tgz|tbz2|txz|tar\.[a-z0-9]+)$`)
+
+// What divides the commands of a script, and what of a command is not among its words.
+var (
+	commandEnds = regexp.MustCompile(`[;&|()\n]+`)
+	duplication = regexp.MustCompile(`[0-9]*[<>]&[0-9-]`)
+	redirection = regexp.MustCompile(`[0-9]*[<>]+\s*\S*`)
+)
+
+// misled is a folder of the root that a command would make, and that no line before it made in Docker; "": there is none. The sandbox has the folder
+// from the start: mkdir fails for that, and cp, mv and ln put into it what should take its place.
+func (r *recipe) misled(command string) string {
+	words := strings.Fields(redirection.ReplaceAllString(command, " "))
+	at := slices.IndexFunc(words, func(w string) bool { return slices.Contains([]string{"mkdir", "cp", "mv", "ln"}, path.Base(w)) })
+	if at < 0 {
+		return ""
+	}
+	targets, harmless := words[at+1:], "p"
+	if name := path.Base(words[at]); name != "mkdir" {
+		targets, harmless = targets[max(0, len(targets)-1):], "T"
+	}
+	if slices.ContainsFunc(words[at+1:], func(w string) bool { return strings.HasPrefix(w, "-") && strings.Contains(w, harmless) }) {
+		return ""
+	}
+	for _, w := range targets {
+		w = strings.Trim(w, `"'`)
+		top := strings.Trim(w, "/")
+		if strings.HasPrefix(w, "/") && top != "" && !strings.Contains(top, "/") && !r.there(top) && !slices.Contains(reserved, top) {
+			return top
+		}
+	}
+	return ""
+}
+
+// there tells whether a folder of the root is there in Docker too, as far as the lines so far say.
+func (r *recipe) there(top string) bool { return slices.Contains(existing, top) || slices.Contains(r.tops, top) }
 
 // top notes a folder of the root.
 func (r *recipe) top(name string) {
