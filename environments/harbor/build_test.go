@@ -148,8 +148,8 @@ func TestFoldersOfTheRootAreThere(t *testing.T) {
 	}
 	const app = "WORKDIR /app\nCOPY src /app/src\n"
 	for lines, folder := range map[string]string{
-		"RUN mkdir /app\nWORKDIR /app\n":                                   "line 2: RUN mkdir /app: /app ",
-		"WORKDIR /app\nRUN mkdir -m 755 \"/data\" && touch /data/x\n":      "line 3: RUN mkdir -m 755 \"/data\" && touch /data/x: /data ",
+		"RUN mkdir /app\nWORKDIR /app\n":                                    "line 2: RUN mkdir /app: /app ",
+		"WORKDIR /app\nRUN mkdir -m 755 \"/data\" && touch /data/x\n":       "line 3: RUN mkdir -m 755 \"/data\" && touch /data/x: /data ",
 		app + "RUN cp -r /app/src /data\n":                                  "line 4: RUN cp -r /app/src /data: /data ",
 		app + "RUN set -e; cp -r src /data/ 2>/dev/null | cat\n":            "/data ",
 		app + "RUN mv /app/src /data\n":                                     "line 4: RUN mv /app/src /data: /data ",
@@ -167,4 +167,39 @@ func TestFoldersOfTheRootAreThere(t *testing.T) {
 	e := begin(t, write(t, t.TempDir(), "a", source(app+
 		"RUN mkdir -p /data && cp -r /app/src /data && cp -r /app/src /opt && cp -rT /app/src /copy && ln -s /app/src /data/link\nRUN mv /app/src/x /data\nRUN mkdir -pv /copy /root/a && mkdir /copy/b\n")), "a", nil)
 	require.Equal(t, "/copy/x\n/data/link\n/data/src/x\n/data/x\n/opt/src/x", text(sh(t, e, "find /data /opt /copy -not -type d | sort; test -d /copy/b")))
+}
+
+// COPY --chmod is the mode of all that is copied.
+func TestModesOfACopy(t *testing.T) {
+	files := docker("WORKDIR /app\nARG MODE=0750\nCOPY --chmod=755 bin /app/bin/\nCOPY --chmod=600 key key\nCOPY --chmod=644 run run\nCOPY --chmod=$MODE bin bin2\nCOPY --chmod=700 bin /app\nCOPY run ran\n" +
+		"RUN mkdir old\nCOPY --chmod=700 bin old\nCOPY --chmod=700 bin /data\n")
+	files["environment/bin/tool"], files["environment/bin/deep/tool"] = "#!/bin/sh\necho tool\n", "#!/bin/sh\necho deep\n"
+	files["environment/key"], files["environment/run"] = "k", "#!/bin/sh\n"
+	dir := write(t, t.TempDir(), "a", files)
+	require.NoError(t, os.Chmod(filepath.Join(dir, "a", "environment", "run"), 0o755))
+	e := begin(t, dir, "a", nil)
+	require.Equal(t, "755 .\n755 bin\n755 bin/tool\n755 bin/deep\n755 bin/deep/tool\n600 key\n644 run\n750 bin2\n750 bin2/deep/tool\n700 deep\n700 deep/tool\n700 tool\n755 ran\n755 old\n700 old/tool\n700 /data\ntool\ndeep",
+		text(sh(t, e, "stat -c '%a %n' . bin bin/tool bin/deep bin/deep/tool key run bin2 bin2/deep/tool deep deep/tool tool ran old old/tool /data; bin/tool; bin/deep/tool")))
+	for _, mode := range []string{"u+x", "4755", "", "888"} {
+		_, err := parse("FROM debian\nWORKDIR /app\nCOPY --chmod="+mode+" key .\n", filepath.Join(dir, "a", "environment"), nil)
+		require.ErrorContains(t, err, fmt.Sprintf("line 3: COPY --chmod=%s key .: of --chmod three or four octal digits to 0777 are supported, such as 755", mode))
+	}
+}
+
+// A link that COPY names as its source is followed, and one in a folder that it names is copied.
+func TestLinkAsTheSourceOfACopy(t *testing.T) {
+	files := docker("WORKDIR /app\nCOPY file one\nCOPY file /app/in/\nCOPY file fold* /app/in/\nCOPY folder tree\nCOPY folder/inner inner\n")
+	files["environment/real/x"], files["environment/real.txt"] = "x", "real"
+	dir := write(t, t.TempDir(), "a", files)
+	at := filepath.Join(dir, "a", "environment")
+	for name, to := range map[string]string{"file": "real.txt", "folder": "real", "real/inner": "x", "out": "/etc/passwd", "up": "../task.toml", "none": "nothing"} {
+		require.NoError(t, os.Symlink(to, filepath.Join(at, name)))
+	}
+	e := begin(t, dir, "a", nil)
+	require.Equal(t, "in\nin/file -\nin/inner x\nin/x -\ninner -\none -\ntree\ntree/inner x\ntree/x -", text(sh(t, e, "find * \\( -type f -printf '%p -\\n' \\) -o -printf '%p %l\\n' | sed 's/ $//' | sort")))
+	require.Equal(t, "realx", text(sh(t, e, "cat one inner")))
+	for name, why := range map[string]string{"out": "out is a link that leads out of environment/", "up": "up is a link that leads out of environment/", "none": "none is a link to nothing"} {
+		_, err := parse("FROM debian\nWORKDIR /app\nCOPY "+name+" x\n", at, nil)
+		require.ErrorContains(t, err, "line 3: COPY "+name+" x: "+why)
+	}
 }

@@ -2,12 +2,15 @@ package harbor
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agentfly/agentfly/internal/wording"
@@ -38,14 +41,16 @@ type recipe struct {
 
 // step is a COPY, a RUN or a WORKDIR.
 type step struct {
-	line    int
-	text    string // as it stands in the file, for errors
-	copies  []string
-	to      string
-	run     []string          // the program of a RUN with its arguments
-	env     map[string]string // of the moment
-	begin   string            // the WORKDIR of the moment; "": there was none yet
-	execute bool              // --chmod with a right to run
+	line   int
+	text   string // as it stands in the file, for errors
+	copies []string
+	name   string       // of what is copied, where it goes into a folder
+	chmod  *fs.FileMode // of all that is copied; nil: as in environment/
+	fresh  bool         // the line makes the folder of the root that it copies into
+	to     string
+	run    []string          // the program of a RUN with its arguments
+	env    map[string]string // of the moment
+	begin  string            // the WORKDIR of the moment; "": there was none yet
 }
 
 // refusal is one line that says what of a task cannot be honoured.
@@ -276,7 +281,15 @@ func (r *recipe) copy(in instruction, expand func(string) (string, error), conte
 		switch name {
 		case "--chown", "--link": // there is one user, and no layers
 		case "--chmod":
-			s.execute = strings.ContainsAny(value, "1357x")
+			value, err := expand(value)
+			if err != nil {
+				return refuse("%v", err)
+			}
+			mode, err := strconv.ParseUint(value, 8, 9)
+			if err != nil || len(value) < 3 || len(value) > 4 {
+				return refuse("of --chmod three or four octal digits to 0777 are supported, such as 755")
+			}
+			s.chmod = new(fs.FileMode(mode))
 		default:
 			return refuse("%s needs containers", name)
 		}
@@ -316,17 +329,22 @@ func (r *recipe) copy(in instruction, expand func(string) (string, error), conte
 			return refuse("there is no %s in environment/", wording.Clip(source, 60))
 		}
 		for _, f := range found {
-			info, err := os.Stat(f)
+			from, err := within(context, f)
+			if err != nil {
+				return refuse("%v", err)
+			}
+			info, err := os.Stat(from)
 			switch {
 			case err != nil:
 				return refuse("%v", err)
 			case in.name == "ADD" && !info.IsDir() && archive.MatchString(f):
 				return refuse("ADD would unpack %s; COPY the unpacked files", filepath.Base(f))
 			case !info.IsDir() && (folder || len(found) > 1):
-				s.copies, s.to = []string{f}, path.Join(to, filepath.Base(f))
+				s.to = path.Join(to, filepath.Base(f))
 			default: // of a folder the content
-				s.copies, s.to = []string{f}, to
+				s.to = to
 			}
+			s.copies, s.name, s.fresh = []string{from}, filepath.Base(f), path.Dir(s.to) == "/" && !r.there(s.to[1:])
 			if s.to == "/" || path.Dir(s.to) == "/" && !info.IsDir() {
 				return refuse("programs cannot have files in /; use a folder, such as /app")
 			}
@@ -335,6 +353,26 @@ func (r *recipe) copy(in instruction, expand func(string) (string, error), conte
 		}
 	}
 	return nil
+}
+
+// within follows a name in a folder that may be a link, as COPY does with a source. It leads out of the folder nowhere.
+func within(dir, name string) (string, error) {
+	real, err := filepath.EvalSymlinks(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s is a link to nothing", filepath.Base(name))
+	}
+	if err != nil {
+		return "", err
+	}
+	root, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", err
+	}
+	rel, err := filepath.Rel(root, real)
+	if err != nil || !filepath.IsLocal(rel) {
+		return "", fmt.Errorf("%s is a link that leads out of environment/", filepath.Base(name))
+	}
+	return filepath.Join(dir, rel), nil
 }
 
 var archive = regexp.MustCompile(`\.(tar|tgz|tbz2|txz|tar\.[a-z0-9]+)$`)
@@ -372,7 +410,9 @@ func (r *recipe) misled(command string) string {
 }
 
 // there tells whether a folder of the root is there in Docker too, as far as the lines so far say.
-func (r *recipe) there(top string) bool { return slices.Contains(existing, top) || slices.Contains(r.tops, top) }
+func (r *recipe) there(top string) bool {
+	return slices.Contains(existing, top) || slices.Contains(r.tops, top)
+}
 
 // top notes a folder of the root.
 func (r *recipe) top(name string) {

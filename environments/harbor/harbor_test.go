@@ -295,7 +295,7 @@ func TestTextOfARun(t *testing.T) {
 	r, err := parse("FROM ubuntu\nWORKDIR /app\nCOPY\t--chmod=755\tx\ty\n", dir, nil)
 	require.NoError(t, err)
 	last := r.steps[len(r.steps)-1]
-	require.True(t, last.execute)
+	require.Equal(t, os.FileMode(0o755), *last.chmod)
 	require.Equal(t, "/app/y", last.to)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -154,25 +155,10 @@ func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 				return nil, blame(t, step, err)
 			}
 		}
-		for _, from := range step.copies {
-			folder, name := m.place(step.to)
-			source, err := os.Stat(from)
-			if err != nil {
-				return nil, blame(t, step, err)
-			}
-			if info, err := folder.Root().Stat(path.Join(".", name)); err == nil && info.IsDir() && !source.IsDir() {
-				name = path.Join(name, filepath.Base(from))
-			}
-			if err := boxed.Copy(ctx, from, folder.Root(), name); ctx.Err() != nil {
-				return nil, ctx.Err()
-			} else if err != nil {
-				return nil, blame(t, step, err)
-			}
-			if step.execute && !source.IsDir() {
-				if err := folder.Root().Chmod(name, 0o755); err != nil {
-					return nil, err
-				}
-			}
+		if err := m.put(ctx, step); ctx.Err() != nil {
+			return nil, ctx.Err()
+		} else if err != nil {
+			return nil, blame(t, step, err)
 		}
 		if step.run == nil {
 			continue
@@ -205,6 +191,46 @@ func (s *source) build(ctx context.Context, t *task) (_ *machine, err error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// put does a COPY.
+func (m *machine) put(ctx context.Context, s step) error {
+	for _, from := range s.copies {
+		source, err := os.Stat(from)
+		if err != nil {
+			return err
+		}
+		folder, name := m.place(s.to)
+		root, name := folder.Root(), path.Join(".", name)
+		target, err := root.Stat(name)
+		into := err == nil && target.IsDir()
+		if into && !source.IsDir() {
+			name = path.Join(name, s.name)
+		}
+		if err := boxed.Copy(ctx, from, root, name); err != nil {
+			return err
+		}
+		if s.chmod == nil {
+			continue
+		}
+		var copied []string // not the folder that was there
+		if err := filepath.WalkDir(from, func(at string, d fs.DirEntry, err error) error {
+			if err != nil || d.Type()&fs.ModeSymlink != 0 || at == from && d.IsDir() && into && !s.fresh {
+				return err
+			}
+			rel, err := filepath.Rel(from, at)
+			copied = append(copied, path.Join(name, filepath.ToSlash(rel)))
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, name := range slices.Backward(copied) { // a folder may be closed after what is in it
+			if err := root.Chmod(name, *s.chmod); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // blame is the error of a line whose files cannot be made.
