@@ -203,3 +203,50 @@ func TestLinkAsTheSourceOfACopy(t *testing.T) {
 		require.ErrorContains(t, err, "line 3: COPY "+name+" x: "+why)
 	}
 }
+
+// The files of solution/ are found as in Harbor, which runs bash /solution/solve.sh.
+func TestWaysOfASolution(t *testing.T) {
+	for name, script := range map[string]string{
+		"a path":      "bash /solution/put.sh",
+		"its folder":  "cd /solution && bash put.sh",
+		"a program":   "/solution/put.sh",
+		"beside it":   "bash \"$(dirname \"$0\")/put.sh\"",
+		"a variable":  "D=/solution\nbash $D/put.sh",
+		"a list":      "PATH=/solution:/solution/bin:$PATH put.sh",
+		"another one": "mkdir -p /app/solution; cp /solution/put.sh /app/solution/ && bash /app/solution/put.sh",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := write(t, t.TempDir(), "a", map[string]string{
+				"solution/solve.sh": "#!/bin/bash\nset -e\n" + script + "\n", "solution/put.sh": "#!/bin/bash\ncat /solution/data/word >/app/out.txt\n", "solution/data/word": "done\n",
+			})
+			require.NoError(t, os.Chmod(filepath.Join(dir, "a", "solution", "put.sh"), 0o755))
+			e := begin(t, dir, "a", nil)
+			all, err := e.(environments.Solver).Solution(t.Context())
+			require.NoError(t, err)
+			var r environments.Result
+			for _, a := range all {
+				r, err = e.Step(t.Context(), a)
+				require.NoError(t, err)
+				t.Log(text(r))
+			}
+			require.InDelta(t, 1, r.Reward, 0)
+		})
+	}
+}
+
+func TestMoved(t *testing.T) {
+	for text, want := range map[string]string{
+		"cd /solution":                      "cd /tmp/solution",
+		"/solution/a:/solution":             "/tmp/solution/a:/tmp/solution",
+		"D=\"/solution\"; cat </solution/a": "D=\"/tmp/solution\"; cat </tmp/solution/a",
+		"/app/solution ./solution ../solution $HOME/solution ${A}/solution $(pwd)/solution ~/solution": "",
+		"/solutions /solution-2 /solution_2": "",
+		"/solution/solution":                 "/tmp/solution/solution",
+	} {
+		if want == "" {
+			want = text
+		}
+		require.Equal(t, want, moved(text, "/solution", "/tmp/solution"))
+	}
+}

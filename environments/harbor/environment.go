@@ -1,6 +1,7 @@
 package harbor
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -162,7 +164,7 @@ func call(name string, arguments map[string]string) []byte {
 	return out
 }
 
-// Solution is the task's own: solution/solve.sh as a script, which finds the other files of solution/ in a folder that it makes first, then submit.
+// Solution is the task's own: solution/ as a folder that a script makes first, because none can make /solution, and bash solve.sh in it, then submit.
 func (e *environment) Solution(context.Context) ([]environments.Action, error) {
 	if e.machine == nil {
 		return nil, errors.New("harbor: solution without an episode; reset first")
@@ -171,14 +173,10 @@ func (e *environment) Solution(context.Context) ([]environments.Action, error) {
 		return nil, fmt.Errorf("the task %s has no solution/solve.sh", e.task.name)
 	}
 	dir := filepath.Join(e.task.dir, "solution")
-	text, err := read(dir, "solve.sh")
-	if err != nil {
-		return nil, err
-	}
 	var b strings.Builder
 	const at = "/tmp/solution"
 	if err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || name == filepath.Join(dir, "solve.sh") {
+		if err != nil || d.IsDir() {
 			return err
 		}
 		rel, err := filepath.Rel(dir, name)
@@ -189,8 +187,18 @@ func (e *environment) Solution(context.Context) ([]environments.Action, error) {
 		if err != nil {
 			return err
 		}
+		info, err := os.Stat(name)
+		if err != nil {
+			return err
+		}
+		if !bytes.ContainsRune(data, 0) { // a text
+			data = []byte(moved(string(data), "/solution", at))
+		}
 		file := path.Join(at, filepath.ToSlash(rel))
 		fmt.Fprintf(&b, "mkdir -p '%s'\nbase64 -d >'%s' <<'SOLUTION'\n%s\nSOLUTION\n", path.Dir(file), file, base64.StdEncoding.EncodeToString(data))
+		if info.Mode()&0o111 != 0 {
+			fmt.Fprintf(&b, "chmod +x '%s'\n", file)
+		}
 		return nil
 	}); err != nil {
 		return nil, err
@@ -199,12 +207,31 @@ func (e *environment) Solution(context.Context) ([]environments.Action, error) {
 		name, value, _ := strings.Cut(v, "=")
 		fmt.Fprintf(&b, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
 	}
-	if b.Len() > 0 {
-		text = strings.ReplaceAll(text, "/solution/", at+"/")
-	}
-	script, err := tools.Marshal(map[string]string{"command": b.String() + text})
+	script, err := tools.Marshal(map[string]string{"command": b.String() + "bash " + at + "/solve.sh"})
 	if err != nil {
 		return nil, err
 	}
 	return []environments.Action{{Name: boxed.ShellName, Arguments: script}, {Name: SubmitName, Arguments: []byte(`{}`)}}, nil
+}
+
+// What a name of a file goes on with before and behind the name of a folder, which is another one's then.
+var before, behind = regexp.MustCompile(`[\w.~)}*?\]-]$`), regexp.MustCompile(`^[\w-]`)
+
+// moved is a text that names a folder of the root, with another one in its place. A folder of the same name below another one stays.
+func moved(text, from, to string) string {
+	var b strings.Builder
+	done := 0
+	for {
+		at := strings.Index(text[done:], from)
+		if at < 0 {
+			return b.String() + text[done:]
+		}
+		at += done
+		b.WriteString(text[done:at])
+		if done = at + len(from); before.MatchString(text[max(0, at-1):at]) || behind.MatchString(text[done:]) {
+			b.WriteString(from)
+		} else {
+			b.WriteString(to)
+		}
+	}
 }
