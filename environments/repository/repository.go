@@ -23,6 +23,7 @@ import (
 	"github.com/agentfly/agentfly/environments/boxed"
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
+	"github.com/agentfly/agentfly/sandbox"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -121,11 +122,16 @@ var submit = tools.Spec{
 	Parameters: []byte(`{"type":"object","properties":{},"additionalProperties":false}`),
 }
 
-const instructions = `You mend a repository, which is the folder /workspace, through tools. shell runs a bash script there; there is no network, and programs that you start end with their call.
+// instructions have the name of the repository's folder.
+const instructions = `You mend a repository, which is %s, through tools. shell runs a bash script there; there is no network, and programs that you start end with their call.
 When you are done, call submit: tests that you cannot see decide whether it is mended.`
 
 func (s *source) Spec() environments.Spec {
-	return environments.Spec{Tools: append(s.folders.Tools(), submit), Instructions: instructions, Deterministic: true}
+	where := "the folder /workspace"
+	if s.folders.Kind() != sandbox.Bubblewrap { // which alone shows it under that name
+		where = "the folder in which scripts begin"
+	}
+	return environments.Spec{Tools: append(s.folders.Tools(), submit), Instructions: fmt.Sprintf(instructions, where), Deterministic: true}
 }
 
 func (s *source) New(context.Context, string) (environments.Environment, error) {

@@ -633,3 +633,25 @@ func TestTheShownFolderBesideTheJob(t *testing.T) {
 		require.Equal(t, "seen", sh(t, e, "cat "+filepath.Join(folder, "site", "shown")))
 	})
 }
+
+// What the agent is told of the folder is so.
+func TestFolderThatTheAgentIsTold(t *testing.T) {
+	for _, kind := range []string{sandbox.Bubblewrap, sandbox.Landlock, sandbox.None} {
+		t.Run(kind, func(t *testing.T) {
+			if _, err := sandbox.Open(t.Context(), kind); err != nil {
+				t.Skip("this machine has no ", kind, ": ", err)
+			}
+			s, err := open(t, kind, nil)
+			require.NoError(t, err)
+			defer s.Close()
+			e, err := s.New(t.Context(), "test")
+			require.NoError(t, err)
+			defer e.Close()
+			reset(t, e, map[string]any{"level": 3})
+			named := !strings.Contains(sh(t, e, "cd /workspace && ls README.md"), "No such file")
+			require.Equal(t, named, strings.Contains(s.Spec().Instructions, "which is the folder /workspace, through"))
+			require.Equal(t, !named, strings.Contains(s.Spec().Instructions, "which is the folder in which scripts begin, through"))
+			require.Contains(t, sh(t, e, "ls"), "README.md")
+		})
+	}
+}
