@@ -56,5 +56,8 @@ func (f *Folder) Close() error { return os.RemoveAll(f.path) }
 // RemoveAll removes a folder.
 func RemoveAll(dir string) error { return os.RemoveAll(dir) }
 
+// FolderBytes is not known here.
+func FolderBytes(string) (int64, error) { return 0, errLinux }
+
 // Reopen does nothing: no program runs here.
 func Reopen(string) error { return nil }

@@ -496,6 +496,9 @@ func queuedBytes(pids []int) (int64, error) {
 	return sum, errors.Join(errs...)
 }
 
+// FolderBytes is the room that a folder of the host takes of Limits.Disk.
+func FolderBytes(dir string) (int64, error) { return folderBytes(dir, holdings{}) }
+
 // folderBytes is the room that a folder takes on its disk, with files of its file system that are removed and still open in one of the
 // processes. Its error names a folder that cannot be listed.
 func folderBytes(dir string, held holdings) (int64, error) {

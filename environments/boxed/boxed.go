@@ -121,6 +121,9 @@ func (f *Folder) Dir() string { return f.w.Dir() }
 // Close removes the folder.
 func (f *Folder) Close() { f.folders.spaces.End(f.name) }
 
+// Size is the room that the folder takes on its disk, as the limit of a program's disk counts it.
+func (f *Folder) Size() (int64, error) { return sandbox.FolderBytes(f.w.Dir()) }
+
 // Own gives the files of the folder to the user as whom programs run, after this process wrote some.
 func (f *Folder) Own() error {
 	if os.Geteuid() != 0 || !f.folders.own.Confined() {

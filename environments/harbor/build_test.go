@@ -250,3 +250,15 @@ func TestMoved(t *testing.T) {
 		require.Equal(t, want, moved(text, "/solution", "/tmp/solution"))
 	}
 }
+
+// What the tests take of the disk is not the agent's.
+func TestDiskOfTheTests(t *testing.T) {
+	e := begin(t, write(t, t.TempDir(), "a", map[string]string{
+		"task.toml": "[environment]\nstorage_mb = 30\n", "tests/big": strings.Repeat("x", 12<<20),
+		"tests/test.sh": "sleep 0.5; if [ \"$(cat /app/out.txt)\" = done ]; then echo 1; else echo 0; fi >/logs/verifier/reward.txt\n",
+	}), "a", nil)
+	require.Equal(t, "(no output)", text(sh(t, e, "echo done >out.txt; head -c 22000000 /dev/urandom >big; sleep 0.5")))
+	r, err := send(t, e)
+	require.NoError(t, err)
+	require.InDelta(t, 1, r.Reward, 0, text(r))
+}

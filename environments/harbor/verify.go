@@ -28,6 +28,7 @@ type verdict struct {
 const (
 	mostReward = 64 << 10 // bytes of reward.txt or reward.json
 	mostSaid   = 4 << 10  // bytes of what the tests wrote that are recorded
+	ownRoom    = 1 << 20  // bytes of what the tests may write where the agent left no room: the reward, logs
 )
 
 // judge runs the tests on a machine that an agent left. Where they give no reward, they run on an untouched machine too: give they one there, it is the
@@ -101,6 +102,14 @@ func (s *source) verify(ctx context.Context, t *task, m *machine) (*verdict, err
 	p.Args = append([]string{bash, "-c", `exec 2>&1; cd -- "$0"; exec "$@"`, m.main.Begin}, how...)
 	p.Limits.Wall = boxed.Within(ctx, limit)
 	p.Limits.CPU, p.Limits.Output = boxed.Processor(limit), 1<<20
+	for _, f := range []*boxed.Folder{tests, logs} { // the agent had the whole limit
+		size, err := f.Size()
+		if err != nil {
+			return nil, err
+		}
+		p.Limits.Disk += size
+	}
+	p.Limits.Disk += ownRoom
 	began := time.Now()
 	r, err := m.main.Run(ctx, p)
 	if err != nil {
