@@ -332,6 +332,18 @@ func (l Limits) Sandbox() sandbox.Limits {
 // Processor is the processor time of a program that may take so long by the clock: its threads run on all processors.
 func Processor(wall time.Duration) time.Duration { return wall * time.Duration(runtime.NumCPU()) }
 
+// Before is Within for a program behind which another one runs that may take rest by the same deadline, and a moment to begin. It bounds nothing where
+// ctx has no time for both.
+func Before(ctx context.Context, limit, rest time.Duration) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		if own := left - rest - min(3*time.Second, left/5); own > 0 {
+			limit = min(limit, own)
+		}
+	}
+	return Within(ctx, limit)
+}
+
 // Within is a deadline for a program that leaves time to say what happened before ctx's own.
 func Within(ctx context.Context, limit time.Duration) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {

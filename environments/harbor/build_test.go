@@ -1,6 +1,7 @@
 package harbor
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -8,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -261,4 +263,31 @@ func TestDiskOfTheTests(t *testing.T) {
 	r, err := send(t, e)
 	require.NoError(t, err)
 	require.InDelta(t, 1, r.Reward, 0, text(r))
+}
+
+// What hangs in the last call leaves the tests their time: the step ends before its deadline, with a reward.
+func TestHangAtTheEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		params map[string]any
+		toml   string
+	}{
+		"the last action":  {map[string]any{"max_steps": 1}, ""},
+		"the last seconds": {nil, "[agent]\ntimeout_sec = 15\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := begin(t, write(t, t.TempDir(), "a", map[string]string{
+				"task.toml": "[verifier]\ntimeout_sec = 5\n" + c.toml, "tests/test.sh": "test -e /app/hang && sleep 60; echo 0 >/logs/verifier/reward.txt\n",
+			}), "a", c.params)
+			for over := false; !over; {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				r, err := e.Step(ctx, environments.Action{Name: "shell", Arguments: []byte(`{"command":"touch hang; sleep 60"}`)})
+				cancel()
+				require.NoError(t, err)
+				require.Contains(t, text(r), "[stopped: it ran longer than ")
+				require.Zero(t, r.Reward)
+				over = r.Over()
+			}
+		})
+	}
 }

@@ -72,7 +72,11 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 	}
 	allowed := seconds(e.task.config.Agent.Timeout)
 	began := time.Now()
-	r, known, err := e.machine.main.Do(ctx, a, boxed.Within(ctx, min(e.machine.main.Base.Limits.Wall, allowed-e.spent)))
+	limit := e.machine.main.Base.Limits.Wall
+	if e.steps >= e.source.params.MaxSteps || allowed-e.spent <= limit { // the tests may run in this step
+		limit = boxed.Before(ctx, limit, seconds(e.task.config.Verifier.Timeout))
+	}
+	r, known, err := e.machine.main.Do(ctx, a, boxed.Within(ctx, min(limit, allowed-e.spent)))
 	if err != nil {
 		return environments.Result{}, err
 	}

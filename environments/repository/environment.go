@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/environments/boxed"
@@ -83,23 +84,28 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 		r.Terminated = true
 		return r, err
 	}
-	r, known, err := e.folder.Do(ctx, a, boxed.Within(ctx, e.folder.Base.Limits.Wall))
+	last := e.steps >= e.source.params.MaxSteps
+	limit := boxed.Within(ctx, e.folder.Base.Limits.Wall)
+	if last {
+		limit = boxed.Before(ctx, limit, time.Duration(e.source.params.Timeout)*time.Second)
+	}
+	r, known, err := e.folder.Do(ctx, a, limit)
 	if err != nil {
 		return environments.Result{}, err
 	}
 	if !known {
 		r = boxed.Refuse(fmt.Sprintf("there is no tool %q", a.Name))
 	}
-	if e.steps < e.source.params.MaxSteps {
+	if !last {
 		return r, nil
 	}
-	last, err := e.finish(ctx)
+	end, err := e.finish(ctx)
 	if err != nil {
-		return last, err
+		return end, err
 	}
-	last.Truncated, last.Failure = true, r.Failure
-	last.Observation = append(r.Observation, environments.Text(fmt.Sprintf("That was the last of %d actions. %s", e.source.params.MaxSteps, last.Observation[0].Text))...)
-	return last, nil
+	end.Truncated, end.Failure = true, r.Failure
+	end.Observation = append(r.Observation, environments.Text(fmt.Sprintf("That was the last of %d actions. %s", e.source.params.MaxSteps, end.Observation[0].Text))...)
+	return end, nil
 }
 
 func (e *environment) finish(ctx context.Context) (environments.Result, error) {
