@@ -39,20 +39,42 @@ func Decode(params map[string]any, into any) error {
 	if err := d.Decode(into); err != nil {
 		var typed *json.UnmarshalTypeError
 		if errors.As(err, &typed) {
-			return fmt.Errorf("the parameter %s must be of type %s, got a %s", typed.Field, typed.Type, typed.Value)
+			return fmt.Errorf("the parameter %s must be of type %s, got a %s", parameter(typed.Field, into), typed.Type, typed.Value)
 		}
 		return fmt.Errorf("the parameters cannot be read: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return nil
 }
 
-// known refuses parameters that no field of the struct is for.
-func known(params map[string]any, into any) error {
+// parameter is a path of encoding/json without the structs that are embedded, whose names no job can write.
+func parameter(path string, into any) string {
+	t := structOf(into)
+	for t != nil {
+		first, rest, more := strings.Cut(path, ".")
+		if !more || slices.Contains(jsonNames(t), first) {
+			break
+		}
+		path = rest
+	}
+	return path
+}
+
+// structOf is the struct that a value points to; nil: it points to none.
+func structOf(into any) reflect.Type {
 	t := reflect.TypeOf(into)
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t == nil || t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+	if t == nil || t.Kind() != reflect.Struct {
+		return nil
+	}
+	return t
+}
+
+// known refuses parameters that no field of the struct is for.
+func known(params map[string]any, into any) error {
+	t := structOf(into)
+	if t == nil || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
 	}
 	have := jsonNames(t)

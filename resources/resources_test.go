@@ -92,3 +92,16 @@ func TestLogEnds(t *testing.T) {
 	require.NoError(t, r.Close())
 	require.Equal(t, "tools.py: one\ntools.py: two: at the end\n", log.String())
 }
+
+// A parameter of the wrong type is named as a job writes it, also where its struct embeds the field.
+func TestDecodeNamesTheParameter(t *testing.T) {
+	type Limits struct {
+		MaxSteps int `json:"max_steps"`
+	}
+	var p struct {
+		Own struct{ Deep int } `json:"own"`
+		Limits
+	}
+	require.EqualError(t, Decode(map[string]any{"max_steps": "many"}, &p), "the parameter max_steps must be of type int, got a string")
+	require.EqualError(t, Decode(map[string]any{"own": map[string]any{"Deep": true}}, &p), "the parameter own.Deep must be of type int, got a bool")
+}
