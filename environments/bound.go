@@ -26,24 +26,17 @@ type boundSource struct {
 
 // New makes an environment within the time of a reset. One that comes later is closed.
 func (b *boundSource) New(ctx context.Context, owner string) (Environment, error) {
-	var mu sync.Mutex
-	gone := false
-	env, err := ask(ctx, newMember(b.rules.o.Kind, nil, b.rules.spec.InProcess, &b.left), b.rules.o.ResetTimeout, AskedReset, func(ctx context.Context) (Environment, error) {
+	env, err := makeWithin(b.rules, &b.left, func(make func(ctx context.Context) (struct{}, error)) error {
+		_, err := ask(ctx, newMember(b.rules.o.Kind, nil, b.rules.spec.InProcess, &b.left), b.rules.o.ResetTimeout, AskedReset, make)
+		return err
+	}, func(ctx context.Context) (Environment, error) {
 		env, err := b.Source.New(ctx, owner)
-		mu.Lock()
-		defer mu.Unlock()
-		if gone && env != nil {
-			return nil, env.Close()
+		if err == nil && env == nil {
+			err = errors.New("the source made no environment")
 		}
 		return env, err
 	})
-	if err == nil && env == nil {
-		err = errors.New("the source made no environment")
-	}
 	if err != nil {
-		mu.Lock()
-		gone = true
-		mu.Unlock()
 		return nil, err
 	}
 	e := &bound{rules: b.rules, mem: newMember(b.rules.o.Kind, env, b.rules.spec.InProcess, &b.left)}
@@ -51,6 +44,36 @@ func (b *boundSource) New(ctx context.Context, owner string) (Environment, error
 		return &boundScorer{e}, nil
 	}
 	return e, nil
+}
+
+// makeWithin makes an environment by a call that may be given up. One that nobody takes, because the call failed or because it came in the moment in
+// which it was given up or later, is closed.
+func makeWithin(r *rules, left *sync.WaitGroup, call func(f func(ctx context.Context) (struct{}, error)) error, f func(ctx context.Context) (Environment, error)) (Environment, error) {
+	var mu sync.Mutex
+	var made Environment
+	gone := false
+	unwanted := func(env Environment) {
+		if env != nil {
+			left.Go(func() { _ = newMember(r.o.Kind, env, r.spec.InProcess, left).Close() })
+		}
+	}
+	err := call(func(ctx context.Context) (struct{}, error) {
+		env, err := f(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		if made = env; gone {
+			unwanted(env)
+		}
+		return struct{}{}, err
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if err != nil {
+		gone = true
+		unwanted(made)
+		return nil, err
+	}
+	return made, nil
 }
 
 // bound is an environment under deadlines.

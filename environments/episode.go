@@ -319,21 +319,20 @@ func (e *Episode) Fork(ctx context.Context) (*Episode, bool, error) {
 		return nil, true, err
 	}
 	defer e.tenure.leave()
-	env, err := power(ctx, inner, e.tenure, e.rules.o.ResetTimeout, AskedFork, func(ctx context.Context) (Environment, error) {
+	all := e.tenure.episodes
+	env, err := makeWithin(e.rules, &all.left, func(fork func(ctx context.Context) (struct{}, error)) error {
+		_, err := power(ctx, inner, e.tenure, e.rules.o.ResetTimeout, AskedFork, fork)
+		return err
+	}, func(ctx context.Context) (Environment, error) {
 		env, err := f.Fork(ctx)
 		if err == nil && env == nil {
 			err = errors.New("it returned no environment; mend it")
-		}
-		if env != nil && ctx.Err() != nil { // nobody waits for it any longer
-			_ = env.Close()
-			return nil, ctx.Err()
 		}
 		return env, err
 	})
 	if err != nil {
 		return nil, true, err
 	}
-	all := e.tenure.episodes
 	second := newEpisode(newTenure(e.rules, all, newMember(e.rules.o.Kind, env, e.rules.spec.InProcess, &all.left), nil), e.start)
 	second.first, second.fresh, second.over, second.anchor = e.first, e.fresh, e.over, e.anchor
 	if err := all.enter(ctx, second.tenure); err != nil {

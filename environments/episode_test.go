@@ -889,3 +889,27 @@ func TestSucceeded(t *testing.T) {
 		require.Equal(t, c.want, Succeeded(Result{Terminated: true, Reward: 1, Info: c.info}), "%v", c.info)
 	}
 }
+
+// slow makes environments that are there when nobody waits for them any longer, or a moment before.
+type slow struct{ *source }
+
+func (s slow) New(ctx context.Context, owner string) (Environment, error) {
+	for ctx.Err() == nil { // what waits for ctx is awake later
+	}
+	return s.source.New(ctx, owner)
+}
+
+// An environment that is made in the moment of its deadline is closed, or taken.
+func TestMadeAtTheDeadline(t *testing.T) {
+	s := worlds(Spec{}, nil)
+	b := Bound(slow{s}, Options{Kind: "test", ResetTimeout: time.Millisecond})
+	for i := range 300 {
+		_, err := b.New(t.Context(), "test")
+		require.ErrorContains(t, err, "it did not return within 1ms")
+		require.Eventually(t, func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.made) == i+1 && s.made[i].(*world).closed.Load() == 1
+		}, 5*time.Second, time.Millisecond, "the environment %d is left open", i)
+	}
+}
