@@ -668,3 +668,53 @@ func TestHangAtTheEnd(t *testing.T) {
 	require.Zero(t, r.Reward)
 	require.Contains(t, environments.TextOf(r.Observation), "[stopped: it ran longer than ")
 }
+
+// The options and plug-ins of a repository's own pytest leave its tests their reports: only failed tests first, and tests that run again.
+func TestOptionsOfPytest(t *testing.T) {
+	needGit(t)
+	site := os.Getenv("AGENTFLY_TEST_PYTEST")
+	if site == "" {
+		t.Skip("AGENTFLY_TEST_PYTEST names no folder with pytest: pip install --target FOLDER pytest")
+	}
+	const again = `import copy
+from _pytest.runner import runtestprotocol
+
+
+def pytest_runtest_protocol(item, nextitem):  # as pytest-rerunfailures does
+    for report in runtestprotocol(item, nextitem=nextitem, log=False):
+        if report.when == "call":
+            before = copy.copy(report)
+            before.outcome = "rerun"
+            item.ihook.pytest_runtest_logreport(report=before)
+        item.ihook.pytest_runtest_logreport(report=report)
+    return True
+`
+	for name, files := range map[string]map[string]string{
+		"--lf": {"pytest.ini": "[pytest]\naddopts = --lf\n"}, "--ff": {"pytest.ini": "[pytest]\naddopts = --ff --nf\n"}, "rerun": {"conftest.py": again},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			source := filepath.Join(dir, "x__calc")
+			base, _ := repo(t, source)
+			out, err := exec.Command("git", "-C", source, "checkout", "-q", base).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			for name, text := range files {
+				require.NoError(t, os.WriteFile(filepath.Join(source, name), []byte(text), 0o644))
+			}
+			out, err = exec.Command("bash", "-c", "cd "+source+" && git add -A && git -c user.name=x -c user.email=x@y -c commit.gpgsign=false commit -q -m options && git rev-parse HEAD").CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			e := player(t, sandbox.Auto, map[string]any{"instances": instanceFile(t, dir, strings.TrimSpace(string(out)), nil), "show": []string{site}})
+			first := map[string]any{"instance": "calc-0"}
+			reset(t, e, first)
+			solve(t, e)
+			require.InDelta(t, 1, reward(t, e), 0)
+			reset(t, e, first)
+			sh(t, e, `mkdir -p .pytest_cache/v/cache && echo '{"tests/test_calc.py::TestCalc::test_same": true}' >.pytest_cache/v/cache/lastfailed`)
+			require.Zero(t, reward(t, e), "what the agent left of a cache counts for nothing")
+			reset(t, e, first)
+			solve(t, e)
+			sh(t, e, `mkdir -p .pytest_cache/v/cache && echo '{"tests/test_calc.py::TestCalc::test_same": true}' >.pytest_cache/v/cache/lastfailed`)
+			require.InDelta(t, 1, reward(t, e), 0)
+		})
+	}
+}
