@@ -27,7 +27,7 @@ type Split struct {
 
 // Pool bounds the environments of a run.
 type Pool struct {
-	Size    int     `yaml:"size" default:"0" min:"0" max:"100000" unit:"environments" doc:"at once; a rollout begins when its environment is there. 0: as many as trajectories are sampled at once for those of this process, else the number of processors"`
+	Size    int     `yaml:"size" default:"0" min:"0" max:"100000" unit:"environments" doc:"at once; a rollout begins when its environment is there. 0: 4096 for those of this process, else the number of processors"`
 	Warm    int     `yaml:"warm" default:"0" min:"0" max:"100000" unit:"environments" doc:"kept ready from the start on"`
 	Age     float64 `yaml:"age" default:"0" min:"0" max:"10000000" unit:"s" doc:"after which one is replaced, between episodes; 0: any"`
 	Uses    int     `yaml:"uses" default:"0" min:"0" max:"1000000000" unit:"episodes" doc:"after which one is replaced; 0: any number"`
