@@ -233,10 +233,5 @@ func TestSmolLM2InBFloat16(t *testing.T) {
 	require.Greater(t, mean, 1e-3, "the engine computes in bfloat16")
 	most, mean = gap(cgo.BF16)
 	t.Logf("both in bfloat16: mean %.1e, at most %.1e", mean, most)
-	info, _ := os.ReadFile("/proc/cpuinfo")
-	if strings.Contains(string(info), "AuthenticAMD") { // elsewhere MKL may multiply the trainer's logits, in another order
-		require.Less(t, most, 1e-6)
-	}
-	require.Less(t, mean, 1e-5)
-	require.Less(t, most, 1e-4)
+	require.Less(t, most, 1e-6)
 }

@@ -6,6 +6,9 @@
 // VDPBF16PS adds them (Intel's Software Developer's Manual, volume 2). Where the processor has it the product is that
 // instruction; elsewhere it is two fused multiply-adds of the widened numbers. The bits are the same but where a
 // factor, a product or a sum is subnormal, which the instruction takes for zero.
+//
+// Where the processor has AMX for bfloat16 the products of apply_panels are its TDPBF16PS, and their sums are others:
+// 32 inner elements at a time (panel_amx.h). They, too, depend on row and column alone.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -83,7 +86,8 @@ void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& 
 void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const Output& out, const HalfRows& x, int64_t M);
 void apply_panels(const Loop& loop, const bfloat16* w, int64_t K, const HalfOutput& out, const HalfRows& x, int64_t M);
 
-// Whether products of bfloat16 go by the instruction for pairs. The first caller tries it.
+// Whether products of bfloat16 go by the instruction for pairs, where apply_panels takes no AMX. The first caller tries
+// it.
 bool takes_pairs();
 
 // Panels [count, K/2, 16, 2] in pieces of K that lie anywhere: inner element k of panel p is k % piece of

@@ -245,7 +245,7 @@ void linear_as_engine(const af_model& m, const at::Tensor& y, const at::Tensor& 
 }
 
 void logits_out(const af_model& m, const at::Tensor& y, const at::Tensor& x, const at::Tensor& w) {
-  if (as_engine(m) && !has_mkl_half(w)) return linear_as_engine(m, y, x, w, {}, false);
+  if (as_engine(m)) return linear_as_engine(m, y, x, w, {}, false);
   product_out(y, x, w.t());
 }
 

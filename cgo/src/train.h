@@ -114,8 +114,7 @@ void product_out(at::Tensor y, const at::Tensor& a, const at::Tensor& b);
 // (linear.h) and so its bits
 void linear_as_engine(const af_model& m, const at::Tensor& y, const at::Tensor& x, const at::Tensor& w,
                       const at::Tensor& bias, bool add);
-// y [N, V] float32 = x w^T: the engine's logits where the model computes as the engine does, but on Intel's processors
-// with instructions for bfloat16, whose MKL may have faster ones than the engine (AMX)
+// y [N, V] float32 = x w^T: the engine's logits where the model computes as the engine does
 void logits_out(const af_model& m, const at::Tensor& y, const at::Tensor& x, const at::Tensor& w);
 // y = a b, or y += a b with add, as libtorch does it: all of one type
 void plain_product(at::Tensor y, const at::Tensor& a, const at::Tensor& b, bool add);
