@@ -55,7 +55,9 @@ def arguments_of(t):
         hint = hints.get(f.name, typing.Any)
         passed = hint is dataclasses.InitVar or isinstance(hint, dataclasses.InitVar)
         if f.init and (passed or f.name in kept):
-            out.append((f, getattr(hint, "type", typing.Any) if passed else hint))
+            if passed:
+                hint = typing.Any if hint is dataclasses.InitVar else hint.type
+            out.append((f, hint))
     return out
 
 

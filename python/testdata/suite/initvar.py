@@ -20,9 +20,10 @@ class Request(Base):
 
     text: str = ""
     scale: InitVar[Optional[float]] = None
+    note: InitVar = None
     size: int = field(init=False)
 
-    def __post_init__(self, limit, scale):
+    def __post_init__(self, limit, scale, note):
         self.size = limit if scale is None else int(limit * scale)
 
 
