@@ -40,6 +40,11 @@ def optional(hint, default):
     return hint
 
 
+def of_each(hint):
+    """The hint of **kwargs as that of each further argument. Unpack[T] is that of all together, and says nothing of one."""
+    return typing.Any if getattr(typing.get_origin(hint), "_name", None) == "Unpack" else hint
+
+
 def is_dataclass(t):
     return isinstance(t, type) and dataclasses.is_dataclass(t)
 

@@ -165,3 +165,24 @@ func needPython(t *testing.T) {
 		t.Skip("python3 is not on PATH: apt-get install python3")
 	}
 }
+
+// Unpack, which Python 3.11 brought, says of **kwargs what they are together, and nothing of each.
+func TestUnpackedArguments(t *testing.T) {
+	m := load(t, python.Options{Workers: 1}, `
+from agentfly import tool
+try:
+    from typing import TypedDict, Unpack
+except ImportError:
+    Unpacked = object
+else:
+    Unpacked = Unpack[TypedDict("Words", {"a": str})]
+
+@tool()
+def say(**words: Unpacked):
+    return words["a"]
+`)
+	require.JSONEq(t, `{"type": "object", "properties": {}, "required": [], "additionalProperties": true}`, string(m.Functions()[0].Parameters))
+	said, err := call(t.Context(), m, "say", "", `{"a": "x"}`)
+	require.NoError(t, err)
+	require.Equal(t, `"x"`, said)
+}

@@ -69,7 +69,7 @@ if boot.get("siblings"):  # noqa: F821
     sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), Siblings(boot["siblings"]))  # noqa: F821
 
 from agentfly_files import execute, last_line, load_error, show, unread  # noqa: E402
-from agentfly_hints import Unsupported, add_default, convert, encode, hints_of, optional, schema_of  # noqa: E402
+from agentfly_hints import Unsupported, add_default, convert, encode, hints_of, of_each, optional, schema_of  # noqa: E402
 
 
 # The file.
@@ -118,6 +118,7 @@ class Entry:
         parameters, rest = [], None
         for name, p in inspect.signature(self.target).parameters.items():
             if p.kind is p.VAR_KEYWORD:
+                self.hints[name] = of_each(self.hints.get(name, typing.Any))
                 self.rest, rest = name, self.schema(name, inspect.Parameter.empty, strict)
                 continue
             if p.kind in (p.VAR_POSITIONAL, p.POSITIONAL_ONLY):
