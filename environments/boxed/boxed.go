@@ -332,16 +332,18 @@ func (l Limits) Sandbox() sandbox.Limits {
 // Processor is the processor time of a program that may take so long by the clock: its threads run on all processors.
 func Processor(wall time.Duration) time.Duration { return wall * time.Duration(runtime.NumCPU()) }
 
-// Before is Within for a program behind which another one runs that may take rest by the same deadline, and a moment to begin. It bounds nothing where
-// ctx has no time for both.
-func Before(ctx context.Context, limit, rest time.Duration) time.Duration {
-	if deadline, ok := ctx.Deadline(); ok {
-		left := time.Until(deadline)
-		if own := left - rest - min(3*time.Second, left/5); own > 0 {
-			limit = min(limit, own)
-		}
-	}
-	return Within(ctx, limit)
+// LateError says that the deadline of a step stopped its tests before their own time was over.
+type LateError struct {
+	Lacked time.Duration // of their time
+	Text   string
+}
+
+func (e *LateError) Error() string { return e.Text }
+
+// Delayed tells whether a LateError is the doing of a script that ran before the tests in the same step: they lacked no more than it took.
+func Delayed(err error, took time.Duration) bool {
+	var late *LateError
+	return errors.As(err, &late) && late.Lacked <= took
 }
 
 // Within is a deadline for a program that leaves time to say what happened before ctx's own.

@@ -265,22 +265,22 @@ func TestDiskOfTheTests(t *testing.T) {
 	require.InDelta(t, 1, r.Reward, 0, text(r))
 }
 
-// What hangs in the last call leaves the tests their time: the step ends before its deadline, with a reward.
+// A script that hangs in the last call, before tests that hang too, is paid 0, and is no failure of the environment.
 func TestHangAtTheEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		params map[string]any
 		toml   string
 	}{
-		"the last action":  {map[string]any{"max_steps": 1}, ""},
-		"the last seconds": {nil, "[agent]\ntimeout_sec = 15\n"},
+		"the last action":  {map[string]any{"max_steps": 1, "seconds": 5}, ""},
+		"the last seconds": {map[string]any{"seconds": 5}, "[agent]\ntimeout_sec = 9\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := begin(t, write(t, t.TempDir(), "a", map[string]string{
-				"task.toml": "[verifier]\ntimeout_sec = 5\n" + c.toml, "tests/test.sh": "test -e /app/hang && sleep 60; echo 0 >/logs/verifier/reward.txt\n",
+				"task.toml": "[verifier]\ntimeout_sec = 8\n" + c.toml, "tests/test.sh": "test -e /app/hang && sleep 60; echo 0 >/logs/verifier/reward.txt\n",
 			}), "a", c.params)
 			for over := false; !over; {
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 11*time.Second)
 				r, err := e.Step(ctx, environments.Action{Name: "shell", Arguments: []byte(`{"command":"touch hang; sleep 60"}`)})
 				cancel()
 				require.NoError(t, err)

@@ -72,18 +72,17 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 	}
 	allowed := seconds(e.task.config.Agent.Timeout)
 	began := time.Now()
-	limit := e.machine.main.Base.Limits.Wall
-	if e.steps >= e.source.params.MaxSteps || allowed-e.spent <= limit { // the tests may run in this step
-		limit = boxed.Before(ctx, limit, seconds(e.task.config.Verifier.Timeout))
-	}
-	r, known, err := e.machine.main.Do(ctx, a, boxed.Within(ctx, min(limit, allowed-e.spent)))
+	whole := min(e.machine.main.Base.Limits.Wall, allowed-e.spent)
+	limit := boxed.Within(ctx, whole)
+	r, known, err := e.machine.main.Do(ctx, a, limit)
 	if err != nil {
 		return environments.Result{}, err
 	}
 	if !known {
 		r = boxed.Refuse(fmt.Sprintf("there is no tool %q", a.Name))
 	}
-	e.spent += time.Since(began)
+	took := time.Since(began)
+	e.spent += took
 	why := ""
 	switch {
 	case e.spent >= allowed:
@@ -94,6 +93,10 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 		return r, nil
 	}
 	last, err := e.end(ctx)
+	if limit == whole && boxed.Delayed(err, took) { // a script that hangs before tests that hang is the agent's fault
+		e.judged = &verdict{wrong: "the last script left the tests too little time"}
+		last, err = e.end(ctx)
+	}
 	if err != nil {
 		return last, err
 	}

@@ -117,7 +117,7 @@ func (s *source) verify(ctx context.Context, t *task, m *machine) (*verdict, err
 	}
 	v := &verdict{said: tail(m.main.Hide(string(r.Stdout)), mostSaid)}
 	if r.TimedOut && p.Limits.Wall < limit {
-		return nil, fmt.Errorf("the tests of the task %s may take %s, and after %s the deadline of the step is near; give environment.step_timeout more", t.name, limit, time.Since(began).Round(time.Second))
+		return nil, &boxed.LateError{Lacked: limit - p.Limits.Wall, Text: fmt.Sprintf("the tests of the task %s may take %s, and after %s the deadline of the step is near; give environment.step_timeout more", t.name, limit, time.Since(began).Round(time.Second))}
 	}
 	if v.reward, v.wrong, err = rewardOf(logs.Root()); err != nil {
 		return nil, fmt.Errorf("the reward of the task %s: %w", t.name, err)

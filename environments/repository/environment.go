@@ -85,10 +85,9 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 		return r, err
 	}
 	last := e.steps >= e.source.params.MaxSteps
-	limit := boxed.Within(ctx, e.folder.Base.Limits.Wall)
-	if last {
-		limit = boxed.Before(ctx, limit, time.Duration(e.source.params.Timeout)*time.Second)
-	}
+	whole := e.folder.Base.Limits.Wall
+	limit := boxed.Within(ctx, whole)
+	began := time.Now()
 	r, known, err := e.folder.Do(ctx, a, limit)
 	if err != nil {
 		return environments.Result{}, err
@@ -99,7 +98,12 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 	if !last {
 		return r, nil
 	}
+	took := time.Since(began)
 	end, err := e.finish(ctx)
+	if limit == whole && boxed.Delayed(err, took) { // a script that hangs before tests that hang is the agent's fault
+		e.judged = &verdict{failed: []string{"stopped: the last script left the tests too little time"}}
+		end, err = e.finish(ctx)
+	}
 	if err != nil {
 		return end, err
 	}

@@ -57,7 +57,7 @@ func (s *source) run(ctx context.Context, f *boxed.Folder, o order) (report, err
 		return report{}, err
 	}
 	if r.TimedOut && p.Limits.Wall < limit {
-		return report{}, fmt.Errorf("the hidden tests may take %s, and after %s the deadline of the step is near; give environment.step_timeout more, or the parameter timeout less", limit, r.Wall.Round(time.Second))
+		return report{}, &boxed.LateError{Lacked: limit - p.Limits.Wall, Text: fmt.Sprintf("the hidden tests may take %s, and after %s the deadline of the step is near; give environment.step_timeout more, or the parameter timeout less", limit, r.Wall.Round(time.Second))}
 	}
 	said := f.Hide(string(r.Stderr))
 	if len(said) > mostSaid {

@@ -656,17 +656,29 @@ func TestFolderThatTheAgentIsTold(t *testing.T) {
 	}
 }
 
-// An endless loop of the last action leaves the hidden tests their time: what the agent did is paid 0, and is no failure of the environment.
+// An endless loop of the last action, before hidden tests that loop too, is paid 0, and is no failure of the environment.
 func TestHangAtTheEnd(t *testing.T) {
-	e := player(t, sandbox.Auto, map[string]any{"max_steps": 1, "timeout": 8})
+	e := player(t, sandbox.Auto, map[string]any{"max_steps": 1, "timeout": 8, "seconds": 5})
 	reset(t, e, map[string]any{"level": 3})
-	ctx, cancel := context.WithTimeout(t.Context(), 18*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 11*time.Second)
 	defer cancel()
 	r, err := e.Step(ctx, environments.Action{Name: "shell", Arguments: []byte(`{"command":"for f in */*.py; do echo 'while True: pass' >>$f; done; python3 -m unittest; sleep 60"}`)})
 	require.NoError(t, err)
 	require.True(t, r.Truncated)
 	require.Zero(t, r.Reward)
 	require.Contains(t, environments.TextOf(r.Observation), "[stopped: it ran longer than ")
+}
+
+// The script of the last action has as much time as any other.
+func TestTimeOfTheLastScript(t *testing.T) {
+	e := player(t, sandbox.Auto, map[string]any{"max_steps": 1, "timeout": 8, "seconds": 5})
+	reset(t, e, map[string]any{"level": 3})
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+	defer cancel()
+	r, err := e.Step(ctx, environments.Action{Name: "shell", Arguments: []byte(`{"command":"sleep 3; echo done"}`)})
+	require.NoError(t, err)
+	require.True(t, r.Truncated)
+	require.True(t, strings.HasPrefix(environments.TextOf(r.Observation), "done"), environments.TextOf(r.Observation))
 }
 
 // The options and plug-ins of a repository's own pytest leave its tests their reports: only failed tests first, and tests that run again.
