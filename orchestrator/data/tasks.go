@@ -99,7 +99,7 @@ func evalTasks(j *job.Job, own Own, train *Tasks) (eval *Tasks, err error) {
 	return eval, nil
 }
 
-// checkShown refuses a field of eval.by that no task has. The default, source, is a field where there are several files.
+// checkShown refuses a field of eval.by that no task has. The default, source, is a field where there are several files, and "" asks for no table.
 func checkShown(j *job.Job, eval *Tasks) error {
 	by, known := j.Eval.By, map[string]bool{}
 	for _, t := range eval.Tasks {
@@ -107,7 +107,7 @@ func checkShown(j *job.Job, eval *Tasks) error {
 			known[field] = true
 		}
 	}
-	if by == sourceField || known[by] {
+	if by == "" || by == sourceField || known[by] {
 		return nil
 	}
 	fields := slices.Sorted(maps.Keys(known))

@@ -179,6 +179,20 @@ func TestEvaluationTasksMustBeHeldOut(t *testing.T) {
 	require.NoError(t, refuseOverlap(train, eval))
 }
 
+// A table by a field that no task has would be left out without a word. "" asks for none.
+func TestTheTableIsByAFieldOfTheTasks(t *testing.T) {
+	eval := &Tasks{Path: "held.jsonl", Tasks: []trajectory.Task{{ID: "a"}, {ID: "b", Fields: map[string]any{"level": "easy"}}}}
+	for by, want := range map[string]string{"": "", "source": "", "level": "", "lev": `eval.by: no task of held.jsonl has a field "lev" (did you mean "level"?); they have level`} {
+		j, err := job.Parse("x.yaml", []byte("version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\ndata: {train: t.jsonl}\neval: {by: '"+by+"'}\n"), job.Options{})
+		require.NoError(t, err)
+		if err = checkShown(j, eval); want == "" {
+			require.NoError(t, err, by)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
+	}
+}
+
 func numbered(n int, kinds ...string) *Tasks {
 	out := &Tasks{Path: "tasks"}
 	for i := range n {
