@@ -196,16 +196,17 @@ func (b *nowBoard) stop(ended string, failed error) {
 	b.write(true)
 }
 
-// restore stops, and gives back what the run's last process left.
-func (b *nowBoard) restore() {
+// restore stops, and gives back what the run's last process left; a run that had none failed.
+func (b *nowBoard) restore(refused error) {
 	if b == nil {
+		return
+	}
+	if b.before == nil {
+		b.stop(runfolder.EndedFailed, refused)
 		return
 	}
 	b.cancel()
 	b.joined.Wait()
-	if b.before == nil {
-		return
-	}
 	if err := b.folder.WriteNow(*b.before); err != nil {
 		b.note("what the run did cannot be written for agentfly status: " + err.Error())
 	}

@@ -13,8 +13,11 @@ import (
 
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/internal/watchdog"
+	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/processes"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
+	"github.com/agentfly/agentfly/orchestrator/session"
 )
 
 // An interruption is told what is let end, and about how long that takes, as far as the run knows by then.
@@ -94,4 +97,34 @@ func TestNowIsWritten(t *testing.T) {
 	require.Contains(t, <-failed, "cannot be written for agentfly status")
 	b.stop(runfolder.EndedDone, nil)
 	require.Empty(t, failed)
+}
+
+// A job that is refused leaves what the run's last process said of its end. A run that began with it, or goes on with it, says its own.
+func TestTheEndOfARunWhoseJobIsRefused(t *testing.T) {
+	refused := job.InputError(errors.New("refused"))
+	for name, c := range map[string]struct {
+		before *runfolder.Now
+		goesOn bool
+		want   []string
+	}{
+		"a run that had ended":   {&runfolder.Now{Ended: runfolder.EndedDone}, false, []string{runfolder.EndedDone, ""}},
+		"a new run":              {nil, false, []string{runfolder.EndedFailed, "refused"}},
+		"a run that had gone on": {&runfolder.Now{Ended: runfolder.EndedDone}, true, []string{runfolder.EndedFailed, "refused"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, err := job.Load("../examples/tiny.yaml")
+			require.NoError(t, err)
+			ranks, err := processes.Of(j, processes.Launch{})
+			require.NoError(t, err)
+			r := run{folder: runfolder.New(t.TempDir(), true), session: session.New(j), ranks: ranks, goesOn: c.goesOn}
+			if c.before != nil {
+				require.NoError(t, r.folder.WriteNow(*c.before))
+			}
+			r.now = showNow(t.Context(), r.folder, &activity{}, func(*runfolder.Now) {}, func(text string) { t.Error(text) })
+			require.NoError(t, r.close(refused))
+			n, err := runfolder.ReadNow(r.folder.Dir)
+			require.NoError(t, err)
+			require.Equal(t, c.want, []string{n.Ended, n.Error})
+		})
+	}
 }

@@ -44,6 +44,7 @@ type run struct {
 	recovered recovery.Recovered
 	board     *resourceBoard // nil before the folder is open
 	now       *nowBoard      // nil before the folder is open
+	goesOn    bool           // its job was taken: what ends it now ends the run
 	activity  *activity
 	replayed  string        // the folder of the run that this one does again, without its evaluations; "": it is a run of its own
 	recorded  *store.Reader // of that run; nil: none
@@ -141,6 +142,7 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	if err := r.folder.GoOn(j, r.session.Notes.Know); err != nil { // not earlier: a run that could not go on is as it was
 		return err
 	}
+	r.goesOn = true
 	r.objective.Prepare(r.found())
 	return nil
 }
@@ -450,8 +452,8 @@ func (r *run) close(ended error) error {
 		r.now.stop(runfolder.EndedDone, nil)
 	case errors.Is(ended, ErrInterrupted):
 		r.now.stop(runfolder.EndedInterrupted, nil)
-	case errors.As(ended, new(*job.Error)): // the job was refused, and the run is what it was
-		r.now.restore()
+	case !r.goesOn && errors.As(ended, new(*job.Error)): // the job was refused, and the run is what it was
+		r.now.restore(ended)
 	default:
 		r.now.stop(runfolder.EndedFailed, ended)
 	}
