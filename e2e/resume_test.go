@@ -298,8 +298,6 @@ func TestResumeRefusesAnotherAdapter(t *testing.T) {
 	require.Contains(t, errs, differs(moved))
 }
 
-// The weights of a checkpoint's adapter are of its rank and targets, and act by alpha/rank: another one would make another policy of them. The same
-// alpha in other words is taken.
 // A run that has ended stays what it is where a job that cannot go on with it is refused.
 func TestResumeRefusesAnotherCritic(t *testing.T) {
 	needTorch(t)
@@ -320,6 +318,8 @@ func TestResumeRefusesAnotherCritic(t *testing.T) {
 	require.Equal(t, string(before), string(after))
 }
 
+// The weights of a checkpoint's adapter are of its rank and targets, and act by alpha/rank: another one would make another policy of them. The same
+// alpha in other words is taken.
 func TestResumeRefusesAnotherSettingOfItsAdapter(t *testing.T) {
 	needTorch(t)
 	dir := filepath.Join(t.TempDir(), "run")

@@ -1,5 +1,5 @@
 // Products of bfloat16 by AMX, compiled from the library's source, beside the definition of its instruction in Intel's
-// manual, element by element: the same bits. ../../tiles_test.go builds and runs it with AF_EMULATED_PAIRS, and without
+// manual, element by element: the same bits. ../../pairs_test.go builds and runs it with AF_EMULATED_PAIRS, and without
 // for a processor that has AMX.
 //
 // usage: tiles [crossed]    with an instruction that takes x's elements crosswise
