@@ -13,7 +13,7 @@ import (
 
 // rules numbers what a program makes of the same job and the same completions. It is raised, and changedRules gets a line, when
 // another program would make other tokens, ends or updates of what a run recorded.
-const rules = 12
+const rules = 13
 
 // changedRules says what each number changed.
 var changedRules = map[int]string{
@@ -39,6 +39,9 @@ var changedRules = map[int]string{
 		"conversations with tools by it (as before: model.chat_template with the default one's text)",
 	12: "text parts of a message in data are one text, and the arguments of a call there keep the order of their keys; sft learns one stop token behind a call that ends with the model's own; of a GGUF file a special token " +
 		"id that says none is none, eom_token_id ends a turn, and rope.freq_base may be an integer",
+	13: "with model.dtype or engine.dtype bfloat16 on a processor with AMX, products of layers and head are its instructions (as before: AGENTFLY_CPU=avx512bf16), and on " +
+		"Intel's processors with instructions for bfloat16 the trainer's logits are the engine's product; the schema of a Python tool has the hint of **kwargs and the " +
+		"InitVars of dataclasses; environment repository without bubblewrap does not name /workspace",
 }
 
 // RulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.
