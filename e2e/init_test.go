@@ -47,7 +47,7 @@ func TestInitWritesAJobThatValidates(t *testing.T) {
 		require.Equal(t, string(before), string(after))
 	}
 	for want, args := range map[string][]string{
-		`the name "a b"`: {"--name", "a b"}, `the tool is "go"; allowed: python, none`: {"--tool", "go"}, `steps is "0"`: {"--steps", "0"}, "the model is empty": {"--model", ""},
+		`the name "a b"`: {"--name", "a b"}, `the tool is "go"; allowed: python, none`: {"--tool", "go"}, `steps is "0"`: {"--steps", "0"}, "--model is empty": {"--model", ""},
 	} {
 		dir := filepath.Join(t.TempDir(), "mine")
 		status, _, errs := command("", append([]string{"init", dir}, args...)...)
