@@ -2,7 +2,6 @@ package harbor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -107,11 +106,7 @@ func start(name string) environments.Start {
 // sh runs a script in an episode.
 func sh(t testing.TB, e environments.Environment, script string) environments.Result {
 	t.Helper()
-	args, err := json.Marshal(map[string]string{"command": script})
-	require.NoError(t, err)
-	r, err := e.Step(t.Context(), environments.Action{Name: "shell", Arguments: args})
-	require.NoError(t, err)
-	return r
+	return use(t, e, "shell", map[string]any{"command": script})
 }
 
 func text(r environments.Result) string { return environments.TextOf(r.Observation) }

@@ -656,28 +656,31 @@ func TestFolderThatTheAgentIsTold(t *testing.T) {
 	}
 }
 
-// An endless loop of the last action, before hidden tests that loop too, is paid 0, and is no failure of the environment.
-func TestHangAtTheEnd(t *testing.T) {
+// last runs a script as the last action, within a step of so long. The tests may take 8 s, a script 5.
+func last(t *testing.T, step time.Duration, script string) environments.Result {
+	t.Helper()
 	e := player(t, sandbox.Auto, map[string]any{"max_steps": 1, "timeout": 8, "seconds": 5})
 	reset(t, e, map[string]any{"level": 3})
-	ctx, cancel := context.WithTimeout(t.Context(), 11*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), step)
 	defer cancel()
-	r, err := e.Step(ctx, environments.Action{Name: "shell", Arguments: []byte(`{"command":"for f in */*.py; do echo 'while True: pass' >>$f; done; python3 -m unittest; sleep 60"}`)})
+	args, err := json.Marshal(map[string]string{"command": script})
+	require.NoError(t, err)
+	r, err := e.Step(ctx, environments.Action{Name: "shell", Arguments: args})
 	require.NoError(t, err)
 	require.True(t, r.Truncated)
+	return r
+}
+
+// An endless loop of the last action, before hidden tests that loop too, is paid 0, and is no failure of the environment.
+func TestHangAtTheEnd(t *testing.T) {
+	r := last(t, 11*time.Second, "for f in */*.py; do echo 'while True: pass' >>$f; done; python3 -m unittest; sleep 60")
 	require.Zero(t, r.Reward)
 	require.Contains(t, environments.TextOf(r.Observation), "[stopped: it ran longer than ")
 }
 
 // The script of the last action has as much time as any other.
 func TestTimeOfTheLastScript(t *testing.T) {
-	e := player(t, sandbox.Auto, map[string]any{"max_steps": 1, "timeout": 8, "seconds": 5})
-	reset(t, e, map[string]any{"level": 3})
-	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
-	defer cancel()
-	r, err := e.Step(ctx, environments.Action{Name: "shell", Arguments: []byte(`{"command":"sleep 3; echo done"}`)})
-	require.NoError(t, err)
-	require.True(t, r.Truncated)
+	r := last(t, 12*time.Second, "sleep 3; echo done")
 	require.True(t, strings.HasPrefix(environments.TextOf(r.Observation), "done"), environments.TextOf(r.Observation))
 }
 
