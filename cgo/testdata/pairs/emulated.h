@@ -23,16 +23,10 @@ inline Sixteen lanes(const F& f) {
   return all;
 }
 inline bool available() { return true; }
-inline Sixteen zero() {
-  return lanes([](int) { return 0.0f; });
-}
-inline Sixteen load(const float* p) {
-  return lanes([&](int i) { return p[i]; });
-}
+inline Sixteen zero() { return lanes([](int) { return 0.0f; }); }
+inline Sixteen load(const float* p) { return lanes([&](int i) { return p[i]; }); }
 inline void store(float* p, Sixteen x) { std::copy_n(x.v, 16, p); }
-inline Sixteen add(Sixteen x, Sixteen y) {
-  return lanes([&](int i) { return x.v[i] + y.v[i]; });
-}
+inline Sixteen add(Sixteen x, Sixteen y) { return lanes([&](int i) { return x.v[i] + y.v[i]; }); }
 inline Sixteen to_half(Sixteen x) {
   return lanes([&](int i) {
     bfloat16 half;
@@ -45,12 +39,8 @@ inline Pairs load_pairs(const bfloat16* w) {
   std::copy_n(w, 32, all.v);
   return all;
 }
-inline Sixteen first_of_pairs(const bfloat16* w) {
-  return lanes([&](int i) { return widened(w[2 * i]); });
-}
-inline Sixteen second_of_pairs(const bfloat16* w) {
-  return lanes([&](int i) { return widened(w[2 * i + 1]); });
-}
+inline Sixteen first_of_pairs(const bfloat16* w) { return lanes([&](int i) { return widened(w[2 * i]); }); }
+inline Sixteen second_of_pairs(const bfloat16* w) { return lanes([&](int i) { return widened(w[2 * i + 1]); }); }
 inline void multiply_add(Sixteen& sum, const float* x, Sixteen w) {
   sum = lanes([&](int i) { return std::fma(*x, w.v[i], sum.v[i]); });
 }

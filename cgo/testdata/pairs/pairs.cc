@@ -14,8 +14,6 @@ namespace {
 
 using af::bfloat16;
 
-const af::Loop in_one_piece{1, [](int64_t n, int64_t, const std::function<void(int64_t, int64_t)>& f) { f(0, n); }};
-
 struct Case {
   int64_t M, N, K;
   bool bias, add, rounded;
@@ -26,7 +24,7 @@ struct Case {
 template <class W>
 std::vector<bfloat16> packed(const std::vector<W>& w, int64_t N, int64_t K) {
   std::vector<bfloat16> panels(af::parts_of(N, af::kPanel) * af::kPanel * af::padded<bfloat16>(K), 0x7fc0);
-  af::pack_panels(in_one_piece, panels.data(), w.data(), N, K, K);
+  af::pack_panels(af::kAtOnce, panels.data(), w.data(), N, K, K);
   return panels;
 }
 
@@ -47,11 +45,11 @@ int64_t differing(const Case& c, std::mt19937& random, bool plain) {
   const auto output = [&](std::vector<float>& to) {
     return af::Output{to.data(), c.N, c.N, c.bias ? bias.data() : nullptr, c.add, c.rounded};
   };
-  af::apply_panels(in_one_piece, panels.data(), c.K, output(y), {x.data(), c.K, nullptr}, c.M);
+  af::apply_panels(af::kAtOnce, panels.data(), c.K, output(y), {x.data(), c.K, nullptr}, c.M);
   if (plain) {  // without intrinsics
     af::multiply_plain(output(other), x.data(), c.K, c.M, panels.data(), c.K, 0, af::parts_of(c.N, af::kPanel));
   } else {
-    af::apply(in_one_piece, panels.data(), c.K, output(other), af::Rows{x.data(), c.K, nullptr}, c.M);
+    af::apply(af::kAtOnce, panels.data(), c.K, output(other), af::Rows{x.data(), c.K, nullptr}, c.M);
   }
   int64_t n = 0;
   for (size_t i = 0; i < y.size(); i++) n += std::memcmp(&y[i], &other[i], sizeof(float)) != 0;
@@ -78,10 +76,10 @@ int64_t differing_halves(const Case& c, int64_t gap, std::mt19937& random) {
     return af::Output{to.data(), ldy, c.N, c.bias ? bias.data() : nullptr, c.add, round};
   };
   const af::HalfRows rows{half_x.data(), ldx};
-  af::apply_panels(in_one_piece, panels.data(), c.K, output(y, c.rounded), {x.data(), ldx, nullptr}, c.M);
-  af::apply_panels(in_one_piece, panels.data(), c.K, output(other, c.rounded), rows, c.M);
-  af::apply_panels(in_one_piece, panels.data(), c.K, output(rounded, true), {x.data(), ldx, nullptr}, c.M);
-  af::apply_panels(in_one_piece, panels.data(), c.K,
+  af::apply_panels(af::kAtOnce, panels.data(), c.K, output(y, c.rounded), {x.data(), ldx, nullptr}, c.M);
+  af::apply_panels(af::kAtOnce, panels.data(), c.K, output(other, c.rounded), rows, c.M);
+  af::apply_panels(af::kAtOnce, panels.data(), c.K, output(rounded, true), {x.data(), ldx, nullptr}, c.M);
+  af::apply_panels(af::kAtOnce, panels.data(), c.K,
                    af::HalfOutput{half_y.data(), ldy, c.N, c.bias ? bias.data() : nullptr, c.add}, rows, c.M);
   int64_t n = 0;
   for (size_t i = 0; i < y.size(); i++) {

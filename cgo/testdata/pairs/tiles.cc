@@ -13,7 +13,6 @@ namespace {
 
 using af::bfloat16;
 
-const af::Loop in_one_piece{1, [](int64_t n, int64_t, const std::function<void(int64_t, int64_t)>& f) { f(0, n); }};
 const af::Loop in_threes{2, [](int64_t n, int64_t, const std::function<void(int64_t, int64_t)>& f) {
                            for (int64_t i = 0; i < n; i += 3) f(i, std::min(i + 3, n));
                          }};
@@ -56,7 +55,7 @@ void compare(const Case& c, int64_t gap, const af::Loop& loop, std::mt19937& ran
   for (const bfloat16 v : x) wide_x.push_back(af::widened(v));
   for (const bfloat16 v : half_y) y.push_back(af::widened(v));
   std::vector<bfloat16> panels(af::in_panels(c.N) * af::padded<bfloat16>(c.K), 0x7fc0);  // in memory that held NaN
-  af::pack_panels(in_one_piece, panels.data(), w.data(), c.N, c.K, c.K);
+  af::pack_panels(af::kAtOnce, panels.data(), w.data(), c.N, c.K, c.K);
 
   std::vector<float> want = y, of_wide = y, of_halves = y;
   std::vector<bfloat16> want_half = half_y;
@@ -111,11 +110,11 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 8; i++) {  // less than a step, some steps, the edge of a piece, several pieces
       const int64_t K = i < 2 ? from(1, 40) : i < 4 ? 32 * from(1, 8) : i < 6 ? from(380, 420) : from(700, 900);
       const Case c{M, from(1, 100), K, from(0, 1) == 1, from(0, 1) == 1, from(0, 1) == 1, i == 1 ? 1e-20f : 1};
-      compare(c, from(0, 1) * 3, from(0, 1) == 1 ? in_one_piece : in_threes, random, counts);
+      compare(c, from(0, 1) * 3, from(0, 1) == 1 ? af::kAtOnce : in_threes, random, counts);
     }
   }
   for (const int64_t M : {192, 193, 225, 400})  // one block of rows, its edge, several
-    compare({M, from(1, 20), from(1, 800), true, false, true, 1}, 2, in_one_piece, random, counts);
+    compare({M, from(1, 20), from(1, 800), true, false, true, 1}, 2, af::kAtOnce, random, counts);
   std::printf("tiles %d, cases %lld, elements %lld, different %lld, of halves %lld, untouched %lld\n",
               af::takes_tiles() ? 1 : 0, static_cast<long long>(counts.cases), static_cast<long long>(counts.elements),
               static_cast<long long>(counts.different), static_cast<long long>(counts.of_halves),
