@@ -52,7 +52,7 @@ func (c buildCommand) build(x *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if info, err := os.Stat(out); err == nil && info.IsDir() {
+	if isFolder(out) {
 		return usagef("--output %s is a folder; name the file of the program", to)
 	}
 	if _, err := exec.LookPath("go"); err != nil {

@@ -119,9 +119,7 @@ func showNow(ctx context.Context, folder *runfolder.Folder, a *activity, load fu
 		host = ""
 	}
 	b := &nowBoard{folder: folder, activity: a, waits: watchdog.Of(ctx), load: load, note: note, last: runfolder.Now{Host: host, PID: os.Getpid(), Started: time.Now()}}
-	if b.before, err = runfolder.ReadNow(folder.Dir); err != nil { // it is written anew
-		b.before = nil
-	}
+	b.before, _ = runfolder.ReadNow(folder.Dir)                     // what cannot be read is written anew
 	until, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what a run saves after an interruption is told too
 	b.cancel = cancel
 	b.joined.Go(func() {
