@@ -263,8 +263,8 @@ func (r *run) openTrainer(ctx context.Context, from string) error {
 	r.trainer, r.session.Weights.Lender = made, made
 	if from != "" {
 		err := r.trainer.Load(filepath.Join(from, checkpoint.TrainerFolder))
-		if errors.Is(err, trainer.ErrAdvantage) {
-			return r.session.Job.Fail("algorithm.advantage", "%v", err)
+		if refused := new(trainer.SettingError); errors.As(err, &refused) {
+			return r.session.Job.Fail(refused.Setting, "%v", refused)
 		} else if err != nil {
 			return err
 		}

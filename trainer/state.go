@@ -105,18 +105,18 @@ func (t *Trainer) load(dir string) error {
 	switch {
 	case base == state.Base:
 	case state.Base == "":
-		return fmt.Errorf("%s: the run trained no adapter so far, and model.lora is set now; leave it out, or begin a new run with --output", trainerFile)
+		return &SettingError{"model.lora", "the run trained no adapter so far, and model.lora is set now; leave it out, or begin a new run with --output"}
 	case base == "":
-		return fmt.Errorf("%s: the run trained an adapter so far, and model.lora is not set now; give it back, or begin a new run with --output", trainerFile)
+		return &SettingError{"model.lora", "the run trained an adapter so far, and model.lora is not set now; give it back, or begin a new run with --output"}
 	default:
-		return fmt.Errorf("%s: the run trains on another base model: SHA-256 %q then, %q now; give the run its base model back", trainerFile, state.Base, base)
+		return &SettingError{"model.path", fmt.Sprintf("the run trains on another base model: SHA-256 %q then, %q now; give the run its base model back", state.Base, base)}
 	}
 	reference, err := t.reference.of(frozenReference(t.config, t.algorithm))
 	if err != nil {
 		return err
 	}
 	if reference != "" && state.Reference != "" && reference != state.Reference { // KL may be new to the run, or gone
-		return fmt.Errorf("%s: the reference policy was another model before: SHA-256 %q then, %q now; give the run back the model that it began with", trainerFile, state.Reference, reference)
+		return &SettingError{"model.path", fmt.Sprintf("the reference policy was another model before: SHA-256 %q then, %q now; give the run back the model that it began with", state.Reference, reference)}
 	}
 	if err := t.sameCritic(filepath.Join(dir, optimizerFile)); err != nil {
 		return err
@@ -168,7 +168,7 @@ func (t *Trainer) sameCritic(path string) error {
 	case !was:
 		then, now = "no critic", "one"
 	}
-	return fmt.Errorf("%s: the run trained %s so far, and algorithm.advantage %s has %s; %w", optimizerFile, then, t.algorithm.Estimator.Name, now, ErrAdvantage)
+	return &SettingError{"algorithm.advantage", fmt.Sprintf("the run trained %s so far, and algorithm.advantage %s has %s; give it back the advantage that it had, or begin a new run with --output", then, t.algorithm.Estimator.Name, now)}
 }
 
 // frozenBase is the model whose base is not trained, since an adapter is; nil: its base is.

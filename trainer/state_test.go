@@ -145,8 +145,8 @@ func TestLoadRefusesAnotherCritic(t *testing.T) {
 	require.NoError(t, with("{}").Save(plain))
 	require.NoError(t, with("{advantage: gae}").Save(critic))
 	require.NoError(t, with("{advantage: rloo}").Load(plain))
-	require.EqualError(t, with("{advantage: gae}").Load(plain), "trainer: loading the trainer from "+plain+": optimizer.safetensors: the run trained no critic so far, and algorithm.advantage gae has one; give it back the advantage that it had, or begin a new run with --output")
-	require.EqualError(t, with("{advantage: rloo}").Load(critic), "trainer: loading the trainer from "+critic+": optimizer.safetensors: the run trained a critic so far, and algorithm.advantage rloo has none; give it back the advantage that it had, or begin a new run with --output")
+	require.EqualError(t, with("{advantage: gae}").Load(plain), "trainer: loading the trainer from "+plain+": the run trained no critic so far, and algorithm.advantage gae has one; give it back the advantage that it had, or begin a new run with --output")
+	require.EqualError(t, with("{advantage: rloo}").Load(critic), "trainer: loading the trainer from "+critic+": the run trained a critic so far, and algorithm.advantage rloo has none; give it back the advantage that it had, or begin a new run with --output")
 }
 
 func TestLoadRefusesForeignState(t *testing.T) {

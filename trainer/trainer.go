@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 
@@ -10,8 +9,13 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// ErrAdvantage is in what Load returns where the saved run trained a critic and this trainer does not, or the other way round.
-var ErrAdvantage = errors.New("give it back the advantage that it had, or begin a new run with --output")
+// SettingError is in what Load returns where a setting of this trainer is not that of the saved run, which then cannot go on.
+type SettingError struct {
+	Setting string // by its path in a job file, such as model.lora
+	Text    string // what the run had, and what to do
+}
+
+func (e *SettingError) Error() string { return e.Text }
 
 // Config holds what a Trainer is made with, besides the algorithm.
 type Config struct {
