@@ -348,3 +348,19 @@ func TestResumeRefusesAnotherSettingOfItsAdapter(t *testing.T) {
 	status, _, errs = train("--resume", "--set", "trainer.steps=2") // alpha is twice the rank
 	require.Zero(t, status, errs)
 }
+
+// A run that is stopped before its first step says so, without the words of what met the stop.
+func TestStoppedBeforeTheRunBegan(t *testing.T) {
+	needTorch(t)
+	stopped, stop := context.WithCancel(context.Background())
+	stop()
+	dir := filepath.Join(t.TempDir(), "run")
+	status, _, errs := tiny(stopped, dir, harmless)
+	require.Equal(t, 1, status, errs)
+	require.Equal(t, "agentfly: interrupted before the run began, so nothing is saved\n", errs)
+	status, _, errs = tiny(context.Background(), dir, harmless, "--set", "trainer.steps=1")
+	require.Zero(t, status, errs)
+	status, _, errs = tiny(stopped, dir, harmless, "--resume", "--set", "trainer.steps=2")
+	require.Equal(t, 3, status, errs)
+	require.Equal(t, "agentfly: the run was interrupted and saved; continue it with --resume (it had not gone on yet)\n", errs)
+}

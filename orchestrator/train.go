@@ -116,12 +116,8 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 		err = t.prepare(ctx, j)
 	}
 	if err != nil {
-		switch {
-		case ctx.Err() == nil:
-		case o.Resume: // what was saved is as it was
-			err = fmt.Errorf("%w (it had not gone on yet: %w)", ErrInterrupted, err)
-		default:
-			err = fmt.Errorf("orchestrator: interrupted before the run began, so nothing is saved: %w", err)
+		if ctx.Err() != nil {
+			err = beforeItBegan(o.Resume, err)
 		}
 		return sum, err
 	}
@@ -136,4 +132,16 @@ func Train(ctx context.Context, j *job.Job, r Registries, o Options) (sum report
 	}
 	t.tellSilentRules(ctx)
 	return steps.summary(), steps.writeSummary(ctx)
+}
+
+// beforeItBegan is the error of a run that was interrupted before its first step, with the error that it met unless that is the interruption itself.
+func beforeItBegan(resumed bool, met error) error {
+	because := ""
+	if !errors.Is(met, context.Canceled) {
+		because = ": " + met.Error()
+	}
+	if resumed { // what was saved is as it was
+		return fmt.Errorf("%w (it had not gone on yet%s)", ErrInterrupted, because)
+	}
+	return fmt.Errorf("orchestrator: interrupted before the run began, so nothing is saved%s", because)
 }
