@@ -3,6 +3,7 @@ package python_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -94,6 +95,19 @@ func TestAutoWithoutPython(t *testing.T) {
 	got, err := call(t.Context(), m, "where", "", `{}`)
 	require.NoError(t, err)
 	require.Equal(t, "false", got, "CPython has it")
+}
+
+// A worker whose memory is too little for itself ends in a trace of its runtime, so it is refused.
+func TestTooLittleMemoryOfAWorker(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tools.py")
+	require.NoError(t, os.WriteFile(file, []byte("from agentfly import tool\n\n@tool()\ndef f():\n    return 1\n"), 0o600))
+	for name, least := range map[string]int64{python.GPython: 256, python.CPython: 64} {
+		_, err := python.Load(t.Context(), file, python.Options{Runtime: name, Workers: 1, Memory: (least - 1) << 20})
+		require.EqualError(t, err, fmt.Sprintf("python: memory is %d MiB, in which a worker of this runtime does not start; give %d or more", least-1, least))
+		m, err := python.Load(t.Context(), file, python.Options{Runtime: name, Workers: 1, Memory: least << 20})
+		require.NoError(t, err)
+		require.NoError(t, m.Close())
+	}
 }
 
 // Modules of the file's folder are read in the same way, and what is wrong in them is named.

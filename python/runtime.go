@@ -99,6 +99,9 @@ func cpython(ctx context.Context, file string, o Options) (launch, error) {
 	if found.Version[0] != 3 || found.Version[1] < 8 {
 		return launch{}, fmt.Errorf("python: %s is Python %d.%d; 3.8 is the oldest that works: name another interpreter", name, found.Version[0], found.Version[1])
 	}
+	if err := enough(o.Memory, leastCPython); err != nil {
+		return launch{}, err
+	}
 	l := launch{args: []string{found.Executable, "-c", bootstrap}, box: o.Sandbox, memory: o.Memory}
 	if l.first, err = hello(o, found.Siblings); err != nil {
 		return launch{}, err
@@ -199,6 +202,9 @@ func hello(o Options, siblings map[string][2]string) ([]byte, error) {
 
 // builtIn is a worker of the interpreter in this program, which is started once more. The program must call gpython.Main first.
 func builtIn(file string, o Options) (launch, error) {
+	if err := enough(o.Memory, leastBuiltIn); err != nil {
+		return launch{}, err
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return launch{}, fmt.Errorf("python: runtime gpython starts this program once more, but %w; use runtime: cpython", err)
@@ -206,6 +212,20 @@ func builtIn(file string, o Options) (launch, error) {
 	l := launch{args: []string{program, gpython.Argument, strconv.FormatInt(o.Memory, 10)}, box: o.Sandbox, memory: o.Memory}
 	l.readOnly, err = show(append(append(itself(file), program), gpython.Siblings(file)...), o.Show)
 	return l, err
+}
+
+// Least memory of a worker, in bytes: below it, it does not load a file at all or now and then.
+const (
+	leastCPython = 64 << 20
+	leastBuiltIn = 256 << 20
+)
+
+// enough refuses a worker's memory below the least. 0 is no limit.
+func enough(memory, least int64) error {
+	if memory == 0 || memory >= least {
+		return nil
+	}
+	return fmt.Errorf("python: memory is %d MiB, in which a worker of this runtime does not start; give %d or more", memory>>20, least>>20)
 }
 
 // start starts a worker's process. It lives until Kill or its own end.
