@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 
 	"github.com/agentfly/agentfly/python"
@@ -40,11 +41,19 @@ func (r *Resources) LoadPython(ctx context.Context, p PythonFile) (*python.Modul
 	if err != nil {
 		return nil, fmt.Errorf("the file %s cannot be read: %w", p.Python, errors.Unwrap(err))
 	}
-	if err := errors.Join(f.Close(), r.Run("the Python file "+p.Python+", which is not imported"+with)); err != nil {
+	if err := f.Close(); err != nil {
 		return nil, err
 	}
 	interpreter, err := r.Program(p.Interpreter)
 	if err != nil {
+		return nil, err
+	}
+	if interpreter != "" {
+		if _, err := exec.LookPath(interpreter); err != nil {
+			return nil, fmt.Errorf("the interpreter %s is not found: %w", p.Interpreter, err)
+		}
+	}
+	if err := r.Run("the Python file " + p.Python + ", which is not imported" + with); err != nil {
 		return nil, err
 	}
 	o := python.Options{Runtime: p.Runtime, Interpreter: interpreter, Workers: p.Workers, Memory: int64(p.Memory) << 20, Stderr: r.Log(filepath.Base(p.Python))}

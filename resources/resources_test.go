@@ -3,6 +3,8 @@ package resources
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -104,4 +106,16 @@ func TestDecodeNamesTheParameter(t *testing.T) {
 	}
 	require.EqualError(t, Decode(map[string]any{"max_steps": "many"}, &p), "the parameter max_steps must be of type int, got a string")
 	require.EqualError(t, Decode(map[string]any{"own": map[string]any{"Deep": true}}, &p), "the parameter own.Deep must be of type int, got a bool")
+}
+
+// A job that is only looked at imports no Python file, and yet an interpreter that is not there is found.
+func TestLookFindsAMissingInterpreter(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tools.py")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	r := New(Options{Look: true})
+	_, err := r.LoadPython(t.Context(), PythonFile{Python: file, Interpreter: "no-such-python"})
+	require.ErrorContains(t, err, `the interpreter no-such-python is not found: exec: "no-such-python": executable file not found in $PATH`)
+	require.Empty(t, r.NotRun())
+	_, err = r.LoadPython(t.Context(), PythonFile{Python: file, Interpreter: "sh"})
+	require.ErrorAs(t, err, new(*NotRunError))
 }
