@@ -335,10 +335,19 @@ func Processor(wall time.Duration) time.Duration { return wall * time.Duration(r
 // LateError says that the deadline of a step stopped its tests before their own time was over.
 type LateError struct {
 	Lacked time.Duration // of their time
-	Text   string
+	text   string
 }
 
-func (e *LateError) Error() string { return e.Text }
+func (e *LateError) Error() string { return e.text }
+
+// Late is the LateError of tests, such as "the hidden tests", that had less time by Within than their limit and used it up, with what to do; nil: they
+// ended by themselves, or had all of their time.
+func Late(r sandbox.Result, given, limit time.Duration, tests, remedy string) error {
+	if !r.TimedOut || given >= limit {
+		return nil
+	}
+	return &LateError{limit - given, fmt.Sprintf("%s may take %s, and after %s the deadline of the step is near; %s", tests, limit, r.Wall.Round(time.Second), remedy)}
+}
 
 // Delayed tells whether a LateError is the doing of a script that ran before the tests in the same step: they lacked no more than it took.
 func Delayed(err error, took time.Duration) bool {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/agentfly/agentfly/environments/boxed"
 	"github.com/agentfly/agentfly/internal/wording"
@@ -110,14 +109,13 @@ func (s *source) verify(ctx context.Context, t *task, m *machine) (*verdict, err
 		p.Limits.Disk += size
 	}
 	p.Limits.Disk += ownRoom
-	began := time.Now()
 	r, err := m.main.Run(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	v := &verdict{said: tail(m.main.Hide(string(r.Stdout)), mostSaid)}
-	if r.TimedOut && p.Limits.Wall < limit {
-		return nil, &boxed.LateError{Lacked: limit - p.Limits.Wall, Text: fmt.Sprintf("the tests of the task %s may take %s, and after %s the deadline of the step is near; give environment.step_timeout more", t.name, limit, time.Since(began).Round(time.Second))}
+	if err := boxed.Late(r, p.Limits.Wall, limit, "the tests of the task "+t.name, "give environment.step_timeout more"); err != nil {
+		return nil, err
 	}
 	if v.reward, v.wrong, err = rewardOf(logs.Root()); err != nil {
 		return nil, fmt.Errorf("the reward of the task %s: %w", t.name, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
@@ -56,8 +55,8 @@ func (s *source) run(ctx context.Context, f *boxed.Folder, o order) (report, err
 	if err != nil {
 		return report{}, err
 	}
-	if r.TimedOut && p.Limits.Wall < limit {
-		return report{}, &boxed.LateError{Lacked: limit - p.Limits.Wall, Text: fmt.Sprintf("the hidden tests may take %s, and after %s the deadline of the step is near; give environment.step_timeout more, or the parameter timeout less", limit, r.Wall.Round(time.Second))}
+	if err := boxed.Late(r, p.Limits.Wall, limit, "the hidden tests", "give environment.step_timeout more, or the parameter timeout less"); err != nil {
+		return report{}, err
 	}
 	said := f.Hide(string(r.Stderr))
 	if len(said) > mostSaid {
