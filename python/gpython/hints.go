@@ -315,28 +315,18 @@ func (e *entry) signature(strict bool) (parameters []protocol.Parameter, rest js
 	if c.Flags&py.CO_GENERATOR != 0 {
 		return nil, nil, &unsupported{fmt.Sprintf("a function with yield cannot be a %s; return the whole result", e.kind)}
 	}
-	positional, all := int(c.Argcount), int(c.Argcount+c.Kwonlyargcount)
+	all := int(c.Argcount + c.Kwonlyargcount)
 	for i, n := range c.Varnames[:all] {
-		t, err := e.hint(n)
-		if err != nil && strict {
+		if t, err := e.hint(n); err != nil && strict {
 			return nil, nil, err
-		}
-		if n == "context" && (t == nil || t == py.Object(contextType)) {
+		} else if n == "context" && (t == nil || t == py.Object(contextType)) {
 			e.injected = append(e.injected, n)
 			continue
 		}
-		given := e.target.KwDefaults[n]
-		if k := i - positional + len(e.target.Defaults); i < positional && k >= 0 {
-			given = e.target.Defaults[k]
-		}
-		if given == py.None && t != nil {
-			t = &hint{"Optional", []py.Object{t}}
-		}
-		s, err := schemaOf(t)
-		if err != nil && strict {
-			return nil, nil, &unsupported{fmt.Sprintf("the argument %s: %v", n, err)}
-		} else if err != nil {
-			s = schema{}
+		given := e.given(i)
+		s, err := e.schema(n, given, strict)
+		if err != nil {
+			return nil, nil, err
 		}
 		if given != nil && given != py.None {
 			s.Given, _ = encode(given) // the model need not know what is no JSON
@@ -354,18 +344,41 @@ func (e *entry) signature(strict bool) (parameters []protocol.Parameter, rest js
 		return parameters, nil, nil
 	}
 	e.rest = c.Varnames[all]
-	t, err := e.hint(e.rest)
+	var further schema // a reward's arguments, and those of a tool with a schema of its own, are of any kind
+	if strict {
+		if further, err = e.schema(e.rest, nil, strict); err != nil {
+			return nil, nil, err
+		}
+	}
+	rest, err = marshal(further)
+	return parameters, rest, err
+}
+
+// given is the default of the parameter i, positional ones first; nil: it has none.
+func (e *entry) given(i int) py.Object {
+	positional := int(e.target.Code.Argcount)
+	if k := i - positional + len(e.target.Defaults); i < positional && k >= 0 {
+		return e.target.Defaults[k]
+	}
+	return e.target.KwDefaults[e.target.Code.Varnames[i]]
+}
+
+// schema is that of a parameter, which may be None if that is its default. Where its hint has none it is empty, strict: an error.
+func (e *entry) schema(parameter string, given py.Object, strict bool) (schema, error) {
+	t, err := e.hint(parameter)
 	if err != nil && strict {
-		return nil, nil, err
+		return schema{}, err
+	}
+	if given == py.None && t != nil {
+		t = &hint{"Optional", []py.Object{t}}
 	}
 	s, err := schemaOf(t)
 	if err != nil && strict {
-		return nil, nil, &unsupported{fmt.Sprintf("the argument %s: %v", e.rest, err)}
-	} else if err != nil || !strict {
-		s = schema{}
+		return schema{}, &unsupported{fmt.Sprintf("the argument %s: %v", parameter, err)}
+	} else if err != nil {
+		return schema{}, nil
 	}
-	rest, err = marshal(s)
-	return parameters, rest, err
+	return s, nil
 }
 
 // hintOf is the hint of an argument that was given: of further ones it is that of **kwargs.
