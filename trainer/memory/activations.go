@@ -81,16 +81,16 @@ func (a shape) rows() int64 { return 2 * a.input() }
 
 // tile is the piece of the logits that exists at once, with its rounded copy and the widened operands.
 func (a shape) tile() int64 {
-	if a.cuda { // chunks of 256 rows: logits, probabilities and what lies between; the gradient of the head's matrix
-		n := 6 * 256 * a.V * float
+	if a.cuda { // chunks of rows: logits, probabilities and what lies between; the gradient of the head's matrix
+		n := 6 * chunkRows * a.V * float
 		if a.bytes != float {
-			n += a.V*a.D*float + 256*a.V*2
+			n += a.V*a.D*float + chunkRows*a.V*2
 		}
-		rows := min(max(5<<26/a.V/256*256, 256), 8192) // of own kernels: the logits alone, which become their gradient
+		rows := min(max(kernelNumbers/a.V/leastKernelRows*leastKernelRows, leastKernelRows), kernelRows) // of own kernels: the logits alone, which become their gradient
 		return max(n, min(a.O, rows)*a.V*float)
 	}
-	rows, columns := min(a.O, 4096), int64(256)
-	for 2*columns*rows <= 4<<20 {
+	rows, columns := min(a.O, tileRows), int64(tileColumns)
+	for 2*columns*rows <= tileNumbers {
 		columns *= 2
 	}
 	n := rows * min(a.V, columns) * float
@@ -110,7 +110,7 @@ func (a shape) products() int64 {
 		most := int64(0)
 		for _, p := range [][2]int64{{a.D, a.qkv()}, {a.H * a.E, a.D}, {a.D, 2 * a.F}, {a.F, a.D}} {
 			in, out := p[0], p[1]
-			most = max(most, a.T*(in*(float+a.bytes)+out*float)+(in+1)*(out+15)*a.bytes)
+			most = max(most, a.T*(in*(float+a.bytes)+out*float)+(in+1)*inPanels(out)*a.bytes)
 		}
 		return most
 	}
@@ -145,10 +145,10 @@ func (a shape) attended(backward bool) int64 {
 		return 3*scores + a.gathered(backward)
 	}
 	groups := a.H / a.K
-	block := min(max(192/groups, 16), 128) * groups // rows
+	block := min(max(blockRows/groups, leastBlockRows), mostBlockRows) * groups // rows
 	squares, rows := 2*block*a.longest, 3*block*a.E
-	if a.bytes != float { // the keys or the values in panels of 16, and where keys, values and their gradients lie
-		wide := (a.E + 15) / 16 * 16
+	if a.bytes != float { // the keys or the values in panels, and where keys, values and their gradients lie
+		wide := inPanels(a.E)
 		rows = 3*block*wide + a.longest*(wide*a.bytes+32)/float
 		if backward {
 			squares, rows = 2*squares, rows+a.longest*wide

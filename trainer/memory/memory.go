@@ -413,9 +413,9 @@ func (b *builder) engine() {
 	logits, each := float*int64(e.MaxSequences)*a.V, float*(2*a.D+a.qkv()+a.H*a.E+3*a.F)
 	step := Part{Name: "engine: step", Bytes: logits + rows*each, How: fmt.Sprintf("logits of %d sequences, intermediates of %d tokens × 4", e.MaxSequences, rows)}
 	if onDevice {
-		gathered := bytes * 2 * a.K * a.E * min(1<<16, rows/8*tokens)            // cgo/src/decode_device.cc, kMostGathered
-		parts := min(1<<24, rows*a.H*(a.E+2)*(powerOfTwo(tokens)/128+1)) * float // cgo/src/cuda/launch.cc, kMostParts
-		single := min(int64(e.MaxSequences), 256)*(float*a.V+each) + parts       // cgo/src/single_rows.cc, kMostRows
+		gathered := bytes * 2 * a.K * a.E * min(gatheredKeys, rows/leastRun*tokens)
+		parts := min(partNumbers, rows*a.H*(a.E+2)*(powerOfTwo(tokens)/partKeys+1)) * float
+		single := min(int64(e.MaxSequences), recordedRows)*(float*a.V+each) + parts
 		step.Bytes += gathered + parts + 2*single + 64<<20
 		step.How += "; keys of prompts gathered, at most 65,536; parts of long attention, at most 64 MiB; recorded launches of at most 256 sequences, and the stream on which they are recorded, the same each; 64 MiB of cuBLAS; not measured on a GPU"
 		add(Part{Name: "engine: logits", Place: Host, Bytes: powerOfTwo(logits), How: fmt.Sprintf("logits of %d sequences × 4, a block of pinned memory, a power of two", e.MaxSequences)})
@@ -426,16 +426,19 @@ func (b *builder) engine() {
 	}
 }
 
-// packed is how many elements the engine's matrices have: every projection and the head, in panels of 16 rows whose columns lie in
+// packed is how many elements the engine's matrices have: every projection and the head, in panels of rows whose columns lie in
 // groups of pair.
 func packed(c *modelfile.Config, pair int64) (n int64) {
 	for _, p := range policy.Parameters(c) {
 		if len(p.Shape) == 2 && (strings.Contains(p.Name, "_proj.") || strings.HasPrefix(p.Name, "lm_head") || strings.Contains(p.Name, "embed_tokens") && c.TieWordEmbeddings) {
-			n += (p.Shape[0] + 15) / 16 * 16 * ((p.Shape[1] + pair - 1) / pair * pair)
+			n += inPanels(p.Shape[0]) * ((p.Shape[1] + pair - 1) / pair * pair)
 		}
 	}
 	return n
 }
+
+// inPanels is n rounded up to whole panels.
+func inPanels(n int64) int64 { return (n + panelColumns - 1) / panelColumns * panelColumns }
 
 // digits writes a number with commas.
 func digits(n int64) string {
