@@ -871,6 +871,27 @@ func TestThePageOfAnEvaluationThatGoesOn(t *testing.T) {
 	b.clean()
 }
 
+// A run whose evaluations sample a task several times shows pass@k beside the held-out score, by k as numbers go.
+func TestThePageOfPassAtK(t *testing.T) {
+	t.Parallel()
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", nil)
+	require.NoError(t, os.Mkdir(filepath.Join(x.dir, "run"), 0o755))
+	db, err := store.Open(filepath.Join(x.dir, "run", store.File))
+	require.NoError(t, err)
+	require.NoError(t, db.AddStep(t.Context(), 0, map[string]float64{"reward/mean": 0.5}, nil))
+	for step, pass := range []map[string]float64{{"1": 0.125, "16": 0.5, "4": 0.25}, {"1": 0.25, "16": 0.75, "4": 0.5}} {
+		name := fmt.Sprintf("step-%d", step)
+		require.NoError(t, db.AddEvaluation(t.Context(), name, step, map[string]any{"name": name, "step": step, "reward": 0.25, "accuracy": 0.25, "pass": pass}))
+	}
+	require.NoError(t, db.Close())
+	b.open(x.url + "/#/overview?run=run")
+	b.until(`document.querySelector('.card[aria-label="Held-out score"] .legend')?.innerText.replace(/\s+/g, ' ').includes('eval/reward 0.25 eval/accuracy 0.25 eval/pass/1 0.25 eval/pass/4 0.5 eval/pass/16 0.75')`)
+	b.open(x.url + "/#/overview?run=run&metric=pass")
+	b.until(`document.querySelector('.card[aria-label="eval/pass/16"] .legend')?.innerText.includes('0.75')`)
+	b.clean()
+}
+
 // A run of supervised fine-tuning shows its held-out loss and the step of each conversation; one that failed has no reward.
 func TestThePageOfFineTuning(t *testing.T) {
 	t.Parallel()

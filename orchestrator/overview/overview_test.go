@@ -333,9 +333,10 @@ func TestCurves(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
-	_, m, err := overview.ReadCurves(write(`{"step":0,"eval":{"name":"before","step":0,"reward":0.25}}` + "\n" + `{"step":1,"reward/mean":0.5,"skipped":"why"}` + "\n" + `{"step":2,"rew`))
+	_, m, err := overview.ReadCurves(write(`{"step":0,"eval":{"name":"before","step":0,"reward":0.25,"pass":{"4":0.75}}}` + "\n" + `{"step":1,"reward/mean":0.5,"skipped":"why"}` + "\n" + `{"step":2,"rew`))
 	require.NoError(t, err)
-	require.Equal(t, []string{"eval/accuracy", "eval/reward", "reward/mean"}, m.Keys())
+	require.Equal(t, []string{"eval/accuracy", "eval/pass/4", "eval/reward", "reward/mean"}, m.Keys())
+	require.Equal(t, &overview.Curve{Steps: []int{0}, Values: []float64{0.75}}, m["eval/pass/4"])
 	require.Equal(t, &overview.Curve{Steps: []int{1}, Values: []float64{0.5}}, m["reward/mean"])
 	for _, text := range []string{"", "{}\n", "{\"step\":1}\n", "nothing\n", "{\"step\":\"x\"}\n"} {
 		_, _, err := overview.ReadCurves(write(text))

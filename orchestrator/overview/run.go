@@ -251,7 +251,7 @@ func changed(dir string) (last time.Time) {
 	return last
 }
 
-// Metrics are the steps of a run, by key, and its evaluations as the keys eval/reward, eval/accuracy, eval/loss and eval/reverse_kl.
+// Metrics are the steps of a run, by key, and its evaluations as the keys eval/reward, eval/accuracy, eval/pass/K, eval/loss and eval/reverse_kl.
 func (r *Run) Metrics() Metrics {
 	out := Metrics{}
 	for i, m := range r.metrics {
@@ -272,6 +272,9 @@ func (r *Run) Metrics() Metrics {
 		}
 		out.add("eval/reward", e.Step, e.Reward)
 		out.add("eval/accuracy", e.Step, e.Accuracy)
+		for k, p := range e.Pass {
+			out.add("eval/pass/"+k, e.Step, p)
+		}
 	}
 	return out
 }

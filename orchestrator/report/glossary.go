@@ -48,7 +48,7 @@ func Glossary() []Explained {
 // Curve is one of the few that tell how a run does: the metrics that it shows, and when to worry.
 type Curve struct {
 	Title string   `json:"title"`
-	Keys  []string `json:"keys"`           // as in Glossary; eval/reward, eval/accuracy, eval/loss and eval/reverse_kl are of evaluations
+	Keys  []string `json:"keys"`           // as in Glossary; eval/reward, eval/accuracy, eval/pass/K, eval/loss and eval/reverse_kl are of evaluations
 	Unit  string   `json:"unit,omitempty"` // of its axis, where all of Keys have the same
 	Means string   `json:"means"`
 	Worry string   `json:"worry"`
@@ -65,7 +65,7 @@ func Curves() []Curve {
 		explained[e.Key], units[e.Key] = e.Doc, e.Unit
 	}
 	out := []Curve{
-		{"Held-out score", []string{"eval/reward", "eval/accuracy"}, "", "", "it falls while the reward of training rises: the policy learns the training tasks, or a gap in the reward."},
+		{"Held-out score", []string{"eval/reward", "eval/accuracy", "eval/pass/K"}, "", "", "it falls while the reward of training rises: the policy learns the training tasks, or a gap in the reward."},
 		{"Reward", []string{"reward/mean", "reward/NAME"}, "", "", "it falls for many steps, or a part of it rises alone while the answers get worse."},
 		{"Engine against trainer", []string{"update/mismatch_mean", "update/mismatch_max"}, "", "", "the mean grows beyond 0.05: the engine samples from another policy than the one that is trained."},
 		{"Staleness", []string{"update/staleness_mean", "update/staleness_max"}, "", "", "it stays at its bound: the trainer is faster than the rollouts."},

@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 // State is how a run stands. Its edition is another one after steps or evaluations were replaced or removed: a page then asks for all of them anew.
 export type State = { run: string; steps: number; evaluations: number; trajectories: number; loaded: boolean; damaged: number; unread: number; fault: string; revision: number; edition: number };
 export type Run = { name: string; title: string; steps: number; reward: number | null; age: number; error?: string; failed?: string };
-export type Evaluation = { name: string; step: number; reward: number | null; accuracy: number | null; loss?: number | null; reverse_kl?: number | null; tasks: number };
+export type Evaluation = { name: string; step: number; reward: number | null; accuracy: number | null; loss?: number | null; reverse_kl?: number | null; tasks: number; pass?: Record<string, number | null> };
 // total counts the steps of the run, of which thinned curves show some.
 export type Curves = { steps: number[]; total: number; thinned: boolean; series: Record<string, (number | null)[]>; names: string[]; evaluations: Evaluation[]; state: State };
 export type Band = { mean: (number | null)[]; low: (number | null)[]; high: (number | null)[] };

@@ -1,7 +1,7 @@
 // The overview: the curves that matter, all metrics behind a search, several runs in one chart.
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type Bands, type Curve, type Curves, type Explained, get, go, news, route, runs, set, states } from "./api";
+import { type Bands, type Curve, type Curves, type Evaluation, type Explained, get, go, news, route, runs, set, states } from "./api";
 import { useAsked } from "./asked";
 import { Chart, colour, dashed, type Line } from "./chart";
 import { clean, number } from "./text";
@@ -15,7 +15,7 @@ function open(keys: string[], names: Set<string>): string[] {
     const cut = k.lastIndexOf("/") + 1;
     if (k.slice(cut) !== k.slice(cut).toUpperCase() || !/[A-Z]/.test(k.slice(cut))) return [k];
     const known = new Set(glossary.value.metrics.map((m) => m.key));
-    return [...names].filter((n) => n.startsWith(k.slice(0, cut)) && !known.has(n)).sort();
+    return [...names].filter((n) => n.startsWith(k.slice(0, cut)) && !known.has(n)).sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
   });
 }
 
@@ -81,15 +81,21 @@ function lines(keys: string[], all: Record<string, Curves>): Shown[] {
     const c = all[run], title = runs.value.find((x) => x.name === run)?.title ?? run;
     const line = { label: several ? title : key, colour: several ? chosen.value.indexOf(run) : k, run, key, thinned: c.thinned };
     if (key.startsWith("eval/")) {
-      const of = key.slice(5) as "reward" | "accuracy" | "loss" | "reverse_kl", scored = of === "reward" || of === "accuracy";
-      const e = c.evaluations.filter((e) => (e.name === "before" || e.name === "after" || e.name.startsWith("step-")) && (scored ? e.loss === undefined : e[of] !== undefined));
-      if (e.length) out.push({ ...line, thinned: false, x: e.map((e) => e.step), y: e.map((e) => e[of] ?? null), points: true });
+      const of = key.slice(5), e = c.evaluations.filter((e) => (e.name === "before" || e.name === "after" || e.name.startsWith("step-")) && evaluated(e, of) !== undefined);
+      if (e.length) out.push({ ...line, thinned: false, x: e.map((e) => e.step), y: e.map((e) => evaluated(e, of) ?? null), points: true });
       return;
     }
     const y = c.series[key];
     if (y && y.some((v) => v !== null)) out.push({ ...line, x: c.steps.map((s) => s + 1), y });
   }));
   return out;
+}
+
+// evaluated is a figure of an evaluation; undefined: it has none.
+function evaluated(e: Evaluation, of: string): number | null | undefined {
+  if (of.startsWith("pass/")) return e.pass?.[of.slice(5)];
+  const scored = of === "reward" || of === "accuracy";
+  return scored && e.loss !== undefined ? undefined : e[of as "reward" | "accuracy" | "loss" | "reverse_kl"];
 }
 
 // banded are the lines of a band: the highest and the lowest of several runs, and their mean. Evaluations are few: none is left out of their lines.
