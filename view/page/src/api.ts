@@ -13,7 +13,7 @@ export type Curve = { title: string; keys: string[]; unit?: string; means: strin
 export type Explained = { key: string; unit?: string; doc: string; when?: string; section: string };
 export type Entry = {
   id: string; phase: string; step: number; group: number; index: number; branch?: string; forked: number; forked_at?: number; task: string; reward: number | null; stop: string; origin?: string;
-  turns: number; tokens: number; calls: number; failed_calls: number; staleness: number; trained: number; dropped?: boolean; seconds: number;
+  turns: number; tokens: number; calls: number; failed_calls: number; staleness: number; trained: number; dropped?: boolean; seconds: number | null;
 };
 export type List = { total: number; mean?: number; rows: Entry[]; state: State; choices?: Record<string, string[]> };
 export type Outcome = { reward: number | null; terminated: boolean; truncated: boolean; success: boolean; state?: string };
