@@ -9,7 +9,26 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
 )
+
+// A run hears what it is asked for while it opens its trainer.
+func TestARunIsControlledWhileItOpens(t *testing.T) {
+	needTorch(t)
+	dir := filepath.Join(t.TempDir(), "run")
+	run := process("train", tinyJob, "--output", dir, "--set", "trainer.steps=200")
+	var said strings.Builder
+	run.Stdout, run.Stderr = &said, &said
+	require.NoError(t, run.Start())
+	defer func() { _ = run.Process.Kill() }()
+	for began := time.Now(); runfolder.Ask(dir, runfolder.Request{Action: runfolder.Stop, By: "the test"}) != nil; {
+		require.Less(t, time.Since(began), time.Minute)
+	}
+	_ = run.Wait()
+	require.Equal(t, 3, run.ProcessState.ExitCode(), said.String())
+	require.Contains(t, said.String(), ", as the test asked\n")
+}
 
 // A run that is asked to pauses before its next step, saves itself while it pauses, goes on, and stops so that it can be resumed: to the weights of a
 // run that nobody asked for anything. What it was asked for then does not hold for the process that goes on.

@@ -42,9 +42,10 @@ type run struct {
 	objective objective.Objective
 	state     checkpoint.State
 	recovered recovery.Recovered
-	board     *resourceBoard // nil before the folder is open
-	now       *nowBoard      // nil before the folder is open
-	goesOn    bool           // its job was taken: what ends it now ends the run
+	board     *resourceBoard      // nil before the folder is open
+	now       *nowBoard           // nil before the folder is open
+	requests  *runfolder.Requests // what others ask of the run; nil before now, without which nobody can ask
+	goesOn    bool                // its job was taken: what ends it now ends the run
 	activity  *activity
 	replayed  string        // the folder of the run that this one does again, without its evaluations; "": it is a run of its own
 	recorded  *store.Reader // of that run; nil: none
@@ -124,6 +125,7 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	}
 	r.board = showResources(r.folder, func() []runfolder.Pool { return poolsOf(r.session) }, r.session.Notes.Note)
 	r.activity.begin(opening, "opening the trainer")
+	r.requests = runfolder.NewRequests(r.folder.Dir)
 	r.now = showNow(ctx, r.folder, r.activity, func(n *runfolder.Now) {
 		n.Engine, n.Groups = loadOf(r.session.Weights.Engine()), r.objective.Groups()
 	}, r.session.Notes.Note)
@@ -386,7 +388,7 @@ func (r *run) training() *training {
 	return &training{
 		findings: report.Findings{Job: j, Decode: r.decode},
 		activity: r.activity,
-		session:  r.session, algorithm: r.algorithm, trainer: r.trainer, objective: r.objective, state: &r.state, dir: r.folder.Dir, console: c,
+		session:  r.session, algorithm: r.algorithm, trainer: r.trainer, objective: r.objective, state: &r.state, dir: r.folder.Dir, console: c, requests: r.requests,
 		recorder: recorder{job: j, folder: r.folder, recovered: &r.recovered, state: &r.state, console: c},
 		checkpoints: checkpoints{
 			folder: checkpoint.Folder{Dir: r.folder.Checkpoints(), Keep: j.Checkpoint.Keep}, job: j, policy: r.session.Policy, trainer: r.trainer,

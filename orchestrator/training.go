@@ -50,7 +50,7 @@ type training struct {
 	findings    report.Findings
 	started     time.Time           // in this process; zero outside the loop
 	told        environments.Stats  // of the job's environments, at the last step
-	requests    *runfolder.Requests // what others ask of the run; nil outside the loop
+	requests    *runfolder.Requests // what others ask of the run; nil: nobody can
 	stop        context.CancelFunc  // ends the run as an interruption does
 	deaf        bool                // requests cannot be read, which was told
 	reports     *reports            // nil: the job has none
@@ -68,7 +68,6 @@ func (t *training) loop(ctx context.Context) error {
 	}
 	t.console.news()
 	t.started = time.Now()
-	t.requests = runfolder.NewRequests(t.dir)
 	ctx, t.stop = context.WithCancel(ctx)
 	defer t.stop()
 	told := make(chan struct{})
