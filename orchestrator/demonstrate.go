@@ -46,7 +46,7 @@ func (p *Player) Demonstrate(ctx context.Context, index int) (*Demonstration, *t
 	if solver.failed != nil {
 		return nil, t, solver.failed
 	}
-	if t.Err != "" {
+	if t.Failed() {
 		return nil, t, errors.New(t.Err)
 	}
 	last := masks.Reply{History: solver.asked, Completion: t.Turns[len(t.Turns)-1].Completion}

@@ -44,7 +44,7 @@ func TestFilteredGreedyRollouts(t *testing.T) {
 		g.Greedy = &trajectory.Trajectory{StopReason: trajectory.StopAnswer}
 	}
 	b.Groups[1].Greedy = &trajectory.Trajectory{StopReason: trajectory.StopMaxTokens, Turns: []trajectory.Turn{{FinishReason: trajectory.FinishLength}}}
-	b.Groups[1].Trajectories[0].StopReason = trajectory.StopError
+	b.Groups[1].Trajectories[0].Fail(trajectory.OriginTeacher, "it has no logprobs") // whose stop reason stays an answer
 	all, err := newPlan(tr.algorithm, b)
 	require.NoError(t, err)
 	require.Len(t, all.units, 11)

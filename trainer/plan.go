@@ -43,11 +43,6 @@ type plan struct {
 	bootstrap          []float64   // [unit] value of the state that a truncated trajectory ends in
 }
 
-// failed reports whether a trajectory ended without being finished.
-func failed(t *trajectory.Trajectory) bool {
-	return t.Err != "" || t.StopReason == trajectory.StopError || t.StopReason == trajectory.StopCancelled
-}
-
 func nameOf(t *trajectory.Trajectory, group, index int) string {
 	if t.ID != "" {
 		return t.ID
@@ -68,8 +63,8 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 	for g, group := range b.Groups {
 		greedy, forks := group.Greedy, trajectory.ForksOf(group.Trajectories)
 		for i, t := range group.Trajectories {
-			filtered := b.FilterCut && t.Cut() && !failed(t)
-			r := algorithms.Record{Reward: t.Reward, Failed: failed(t) || filtered}
+			filtered := b.FilterCut && t.Cut() && !t.Failed()
+			r := algorithms.Record{Reward: t.Reward, Failed: t.Failed() || filtered}
 			if !a.Estimator.Needs.Turns { // it is told what the whole trajectory was paid
 				r.Reward = t.Return()
 			}
@@ -77,10 +72,10 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 				switch {
 				case greedy == nil:
 					return nil, fmt.Errorf("trainer: step %d: group %d has no greedy rollout, but advantage %s needs its reward", b.Step+1, g, a.Estimator.Name)
-				case failed(greedy):
+				case greedy.Failed():
 					r.Failed = true // without a baseline the group says nothing
 				case b.FilterCut && greedy.Cut():
-					r.Failed, filtered = true, !failed(t)
+					r.Failed, filtered = true, !t.Failed()
 				default:
 					all := greedy.Return()
 					r.Greedy = &all

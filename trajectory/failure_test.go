@@ -31,9 +31,11 @@ func TestWhoseDoingAFailureIs(t *testing.T) {
 	}
 	require.True(t, slices.IsSorted(Origins()))
 	require.Equal(t, []Origin{OriginStore, OriginWeights}, ends)
-	tr := Trajectory{ID: "x", StopReason: StopCancelled}
+	tr := Trajectory{ID: "x", StopReason: StopAnswer}
+	require.False(t, tr.Failed())
 	tr.Fail(OriginTeacher, "no")
-	require.Equal(t, Trajectory{ID: "x", StopReason: StopCancelled, Err: "no", ErrOrigin: OriginTeacher, Failure: FailureInfrastructure}, tr)
+	require.True(t, tr.Failed())
+	require.Equal(t, Trajectory{ID: "x", StopReason: StopAnswer, Err: "no", ErrOrigin: OriginTeacher, Failure: FailureInfrastructure}, tr)
 }
 
 // The lists of what a trajectory or a call may say have every constant of the source.

@@ -267,17 +267,21 @@ type Trajectory struct {
 	RewardParts map[string]float64 `json:"reward_parts,omitempty"`
 	Unpaid      bool               `json:"unpaid,omitempty"` // its turns were paid while it ran, and that was taken back at its end
 	StopReason  StopReason         `json:"stop_reason"`
-	Err         string             `json:"err,omitempty"`        // one line; empty unless StopReason is StopError or StopCancelled
+	Err         string             `json:"err,omitempty"`        // why it failed, in one line; empty unless Failed. With StopError and StopCancelled it never is
 	ErrOrigin   Origin             `json:"err_origin,omitempty"` // the part of the run that Err comes from
 	Failure     Failure            `json:"failure,omitempty"`    // whose doing Err is; "" without one
 	Started     time.Time          `json:"started"`
 	Seconds     float64            `json:"seconds"`
 }
 
-// Fail records that the trajectory ended with an error of that origin. Its StopReason is the caller's.
+// Fail records an error of that origin, whose text is not empty. Its StopReason is the caller's: a trajectory that fails after it was sampled, as one
+// that the teacher has no logprobs of does, keeps the one that it has.
 func (t *Trajectory) Fail(origin Origin, text string) {
 	t.Err, t.ErrOrigin, t.Failure = text, origin, origin.Failure()
 }
+
+// Failed tells whether the trajectory failed or was cancelled, so that it has no reward and nothing is learned from it.
+func (t *Trajectory) Failed() bool { return t.Err != "" }
 
 // Return is all that the trajectory was paid: its reward, and the rewards of its turns.
 func (t *Trajectory) Return() float64 {
@@ -291,7 +295,7 @@ func (t *Trajectory) Return() float64 {
 }
 
 // Scored tells whether Return is a reward: a trajectory that failed has none, and a recorded conversation was scored by nobody.
-func (t *Trajectory) Scored() bool { return t.Err == "" && t.StopReason != StopRecorded }
+func (t *Trajectory) Scored() bool { return !t.Failed() && t.StopReason != StopRecorded }
 
 // Owns tells whether the trajectory sampled its turn k, and its tools ran for it. What a tree shares is counted where it was sampled.
 func (t *Trajectory) Owns(k int) bool {
@@ -385,7 +389,7 @@ type Group struct {
 func (g Group) LowestVersion(frozen func(Role) bool) int32 {
 	lowest := int32(-1)
 	for _, tr := range g.Trajectories {
-		if tr.Err != "" {
+		if tr.Failed() {
 			continue
 		}
 		for _, s := range tr.Trained(frozen).Samples {

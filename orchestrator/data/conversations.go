@@ -193,7 +193,7 @@ func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, er
 	best := math.Inf(-1) // of those whose reward is too low
 	err = db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		t := r.Trajectory
-		if r.Phase != "train" || t.Err != "" || t.Cut() {
+		if r.Phase != "train" || t.Failed() || t.Cut() {
 			return nil
 		}
 		reward := t.Return() // that of the turns that are left out included

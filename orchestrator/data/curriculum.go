@@ -178,7 +178,7 @@ func (c *curriculum) observe(groups []trajectory.Group, dealt []int) {
 func (c *curriculum) outcome(g trajectory.Group) (l last, finished bool) {
 	n := 0.0
 	for _, t := range g.Trajectories {
-		if t.Err != "" {
+		if t.Failed() {
 			continue
 		}
 		n++

@@ -31,7 +31,7 @@ func needAnswers(j *job.Job, tasks *Tasks, who string) error {
 
 // Answered tells whether the final answer equals the task's, or the environment's goal is reached. A trajectory that failed has answered nothing.
 func Answered(task trajectory.Task, t *trajectory.Trajectory) bool {
-	if t.Err != "" {
+	if t.Failed() {
 		return false
 	}
 	return solved(t) || equal(task, t)
@@ -53,7 +53,7 @@ func solved(t *trajectory.Trajectory) bool {
 // Succeeded tells whether a trajectory has the reward of a success, or without one the right answer. Failed ones have not.
 func Succeeded(task trajectory.Task, t *trajectory.Trajectory, reward *float64) bool {
 	switch {
-	case t.Err != "":
+	case t.Failed():
 		return false
 	case reward != nil:
 		return t.Return() >= *reward

@@ -146,7 +146,7 @@ func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, f
 }
 
 // leftOut tells whether a trajectory failed, or a token limit cut it and such are filtered.
-func leftOut(tr *trajectory.Trajectory, filter bool) bool { return tr.Err != "" || filter && tr.Cut() }
+func leftOut(tr *trajectory.Trajectory, filter bool) bool { return tr.Failed() || filter && tr.Cut() }
 
 // askTeacher asks for the teacher's logprobs of what is trained of the finished trajectories, and fails those of which it has none. It returns
 // the others, in order.
@@ -192,7 +192,7 @@ func (o *Distillation) askTeacher(ctx context.Context, groups []trajectory.Group
 			}
 		}
 		next += len(l.samples)
-		if l.of.Err == "" {
+		if !l.of.Failed() {
 			withTeacher = append(withTeacher, l)
 		}
 	}

@@ -244,7 +244,7 @@ func RewardsOf(groups []trajectory.Group) []float64 {
 	var out []float64
 	for _, g := range groups {
 		for _, t := range g.Trajectories {
-			if t.Err == "" {
+			if !t.Failed() {
 				out = append(out, t.Return())
 			}
 		}
@@ -255,7 +255,7 @@ func RewardsOf(groups []trajectory.Group) []float64 {
 // counts tells whether the update takes a trajectory in: it finished with tokens to learn from, beside those of roles that frozen names (nil: none), and
 // rollout.cut does not filter it.
 func counts(t *trajectory.Trajectory, filterCut bool, frozen func(trajectory.Role) bool) bool {
-	return t.Err == "" && t.Trained(frozen).ResponseTokens() > 0 && !(filterCut && t.Cut())
+	return !t.Failed() && t.Trained(frozen).ResponseTokens() > 0 && !(filterCut && t.Cut())
 }
 
 // shuffleRewards permutes the rewards over the trajectories of a step that count: what is left to learn from them is nothing, and their distribution

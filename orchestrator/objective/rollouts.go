@@ -51,7 +51,7 @@ func (w *rollouts) Usable(g trajectory.Group) bool {
 // that limit is at the limit.
 func (w *rollouts) shape(tr *trajectory.Trajectory) {
 	o := w.algorithm.Overlong
-	if o.Buffer == 0 || tr.Err != "" {
+	if o.Buffer == 0 || tr.Failed() {
 		return
 	}
 	tokens := 0

@@ -144,9 +144,9 @@ func (q Filter) matches(t *trajectory.Trajectory) bool {
 	switch {
 	case q.Low != nil && (!t.Scored() || paid < *q.Low), q.High != nil && (!t.Scored() || paid > *q.High):
 		return false
-	case q.Failed == "any" && t.Err == "":
+	case q.Failed == "any" && !t.Failed():
 		return false
-	case q.Failed != "" && q.Failed != "any" && (t.Err == "" || q.Failed != string(t.ErrOrigin) && q.Failed != string(t.Failure)):
+	case q.Failed != "" && q.Failed != "any" && (!t.Failed() || q.Failed != string(t.ErrOrigin) && q.Failed != string(t.Failure)):
 		return false
 	case (q.Tool != "" || q.CallCause != "") && !q.called(t):
 		return false

@@ -64,7 +64,7 @@ func Read(log *store.Recovery, folder *runfolder.Folder, state *checkpoint.State
 	for _, g := range log.Outstanding {
 		for i := range g.Size {
 			switch done, begun := g.Finished[i], g.Partial[i]; {
-			case done != nil && done.Err == "": // what failed is tried again
+			case done != nil && !done.Failed(): // what failed is tried again
 				p.Ended[done.ID] = done
 			case begun != nil && anew:
 				folder.DB.Restart(begun.ID)

@@ -133,7 +133,7 @@ func (p *Replay) add(b store.Batch, g trajectory.Group, tr *trajectory.Trajector
 			first = min(first, v)
 		}
 	}
-	if tr.Err != "" || first < 0 {
+	if tr.Failed() || first < 0 {
 		r.t = tr
 		close(r.done)
 		return nil
@@ -170,7 +170,7 @@ func (p *Replay) sample(ctx context.Context, at place) (*trajectory.Trajectory, 
 	p.engine.forget(at.id)
 	last := len(rec.Turns) - 1
 	switch {
-	case got.Err != "":
+	case got.Failed():
 		return nil, errors.New(got.Err)
 	case len(got.Turns) != len(rec.Turns):
 		return nil, &Difference{at.id, min(len(got.Turns), len(rec.Turns)), -1, fmt.Sprintf("there are %d turns, recorded are %d", len(got.Turns), len(rec.Turns))}

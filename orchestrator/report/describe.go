@@ -45,7 +45,7 @@ func Describe(b *schedule.Batch, rewards []float64, m trainer.Metrics, f Facts) 
 	finished := 0 // sampled tokens of the trajectories that did not fail
 	for _, g := range b.All {
 		for _, tr := range g.Trajectories {
-			if r.add(tr); tr.Err == "" {
+			if r.add(tr); !tr.Failed() {
 				finished += completed(tr)
 			}
 		}
@@ -98,7 +98,7 @@ func updated(m trainer.Metrics, f Facts) Step {
 
 // add counts a trajectory.
 func (r *Rollouts) add(tr *trajectory.Trajectory) {
-	if tr.Err != "" {
+	if tr.Failed() {
 		r.Trajectories.Failed++
 	} else { // the mean is that of what finished
 		for name, v := range tr.RewardParts {
@@ -183,7 +183,7 @@ func greedyOf(groups []trajectory.Group) *Greedy {
 	}
 	var rewards []float64
 	for _, g := range groups {
-		if t := g.Greedy; t != nil && t.Err == "" {
+		if t := g.Greedy; t != nil && !t.Failed() {
 			rewards = append(rewards, t.Return())
 		}
 	}
@@ -196,7 +196,7 @@ func (r *Rollouts) addLengths(b *schedule.Batch) {
 	var all, cut []int
 	for g, group := range b.Trained {
 		for i, tr := range group.Trajectories {
-			if tr.Err != "" {
+			if tr.Failed() {
 				continue
 			}
 			n := tr.ResponseTokens()

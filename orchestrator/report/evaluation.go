@@ -80,7 +80,7 @@ func (e *Evaluation) count(groups []trajectory.Group) {
 	for _, g := range groups {
 		finished := 0.0
 		for _, t := range g.Trajectories {
-			if t.Err == "" {
+			if !t.Failed() {
 				finished++
 			}
 		}
@@ -88,7 +88,7 @@ func (e *Evaluation) count(groups []trajectory.Group) {
 			tasks++
 		}
 		for _, t := range g.Trajectories {
-			if t.Err == "" {
+			if !t.Failed() {
 				for part, v := range t.RewardParts {
 					e.Parts[part] += v / finished
 				}
@@ -135,7 +135,7 @@ func (c Scoring) of(groups []trajectory.Group) Score {
 		var own average // of the task's trajectories
 		right, successes := 0, 0
 		for _, t := range g.Trajectories {
-			if t.Err != "" {
+			if t.Failed() {
 				s.Failed++
 				continue
 			}

@@ -28,7 +28,7 @@ func FailureLines(groups []trajectory.Group) []string {
 			if t.StopReason == trajectory.StopCancelled {
 				continue
 			}
-			if all++; t.Err != "" {
+			if all++; t.Failed() {
 				failed.add(string(t.ErrOrigin) + ": " + placeless(t.Err))
 			}
 			for k, turn := range t.Turns {

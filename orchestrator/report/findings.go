@@ -208,7 +208,7 @@ func quoted(s string) string {
 func firstOf(groups []trajectory.Group) trajectory.Group {
 	for _, g := range groups {
 		for _, t := range g.Trajectories {
-			if t.Err == "" && len(t.Turns) > 0 {
+			if !t.Failed() && len(t.Turns) > 0 {
 				return trajectory.Group{Task: g.Task, Trajectories: []*trajectory.Trajectory{t}}
 			}
 		}
@@ -220,7 +220,7 @@ func firstOf(groups []trajectory.Group) trajectory.Group {
 func earned(g trajectory.Group) []float64 {
 	var out []float64
 	for _, t := range g.Trajectories {
-		if t.Err == "" {
+		if !t.Failed() {
 			out = append(out, t.Return())
 		}
 	}

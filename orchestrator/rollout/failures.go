@@ -19,7 +19,7 @@ func Fatal(t *trajectory.Trajectory) error {
 // ErrorsOf counts the errors of a trajectory by origin: its own, and the calls whose tool broke, which the model is told.
 func ErrorsOf(t *trajectory.Trajectory) map[trajectory.Origin]int {
 	out := map[trajectory.Origin]int{}
-	if t.Err != "" && t.StopReason != trajectory.StopCancelled {
+	if t.Failed() && t.StopReason != trajectory.StopCancelled {
 		out[t.ErrOrigin]++
 	}
 	for k, turn := range t.Turns {
@@ -42,7 +42,7 @@ func TooManyFailed(limits job.Rollout, what string, groups []trajectory.Group) e
 	for _, g := range groups {
 		for _, tr := range g.Trajectories {
 			all++
-			if tr.Err == "" {
+			if !tr.Failed() {
 				continue
 			}
 			if failed++; first == "" {

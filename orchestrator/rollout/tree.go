@@ -160,7 +160,7 @@ func prefixOf(t *trajectory.Trajectory, turns int) *trajectory.Trajectory {
 
 // turnsOf is what a rule may know of a trajectory; nil of one that failed.
 func (r *Sampler) turnsOf(t *trajectory.Trajectory) []tree.Turn {
-	if t.Err != "" || t.StopReason == trajectory.StopError || t.StopReason == trajectory.StopCancelled {
+	if t.Failed() {
 		return nil
 	}
 	out := make([]tree.Turn, len(t.Turns))

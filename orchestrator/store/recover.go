@@ -197,8 +197,8 @@ func (r *recoverer) partial(ctx context.Context, from int64) error {
 		groups[groupPrefix(ID(g.Phase, g.Step, g.Group, 0))] = i
 		all := append(slices.DeleteFunc(slices.Clone(g.Finished), func(t *trajectory.Trajectory) bool { return t == nil }), g.forks...)
 		for _, t := range all {
-			known[t.ID], failed[t.ID] = t.Err == "", t.Err != ""
-			open = open || t.Err != ""
+			known[t.ID], failed[t.ID] = !t.Failed(), t.Failed()
+			open = open || t.Failed()
 		}
 		open = open || len(all) < g.Size
 	}

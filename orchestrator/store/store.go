@@ -125,7 +125,7 @@ func (s *Store) AddTrajectory(ctx context.Context, phase string, task trajectory
 	}
 	m := s.ledger.markOf(t.ID)
 	if err := m.holds(t); err != nil {
-		if t.Err == "" {
+		if !t.Failed() {
 			return err
 		}
 		m = mark{}
