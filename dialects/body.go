@@ -12,8 +12,8 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// decode reads one JSON object into v; members that v does not have are ignored.
-func decode(body []byte, v any) error {
+// Decode reads the body of a request, one JSON object, into v; members that v does not have are ignored.
+func Decode(body []byte, v any) error {
 	if !utf8.Valid(body) {
 		return badf("", "the request is not valid UTF-8")
 	}
@@ -34,14 +34,20 @@ func decodeAt(at string, data []byte, v any) error {
 	case errors.As(err, &e):
 		return e
 	case errors.As(err, &kind):
-		field := strings.TrimPrefix(strings.ReplaceAll(kind.Field, ".parameters.", "."), "parameters.")
-		if field = strings.Trim(at+"."+field, "."); field == "" {
+		field := "." + kind.Field
+		for _, name := range embedded {
+			field = strings.ReplaceAll(field, "."+name+".", ".")
+		}
+		if field = strings.Trim(at+field, "."); field == "" {
 			field = "the request"
 		}
 		return badf(field, "%s: a JSON %s does not fit, %s is needed", field, kind.Value, kindName(kind.Type))
 	}
 	return badf(at, "%s is not JSON: %v", strings.TrimSpace("the request "+at), wording.JSONReason(err))
 }
+
+// embedded are the structs within those of requests; their names are in no request.
+var embedded = [...]string{"parameters", "sampling"}
 
 func kindName(t reflect.Type) string {
 	switch t.Kind() {
@@ -62,16 +68,17 @@ func kindName(t reflect.Type) string {
 // maxList is how many elements a list has at most: as what Go makes of them they take many times their text.
 const maxList = 1 << 16
 
-// list is a list whose elements are read later. Null is an empty one.
-type list []json.RawMessage
+// List is a list whose elements are read later. Null is nil.
+type List []json.RawMessage
 
 // UnmarshalJSON reads element by element, up to the limit.
-func (l *list) UnmarshalJSON(data []byte) error {
+func (l *List) UnmarshalJSON(data []byte) error {
 	*l = nil // of a repeated key the last counts
 	if data[0] != '[' {
 		var out []json.RawMessage
 		return json.Unmarshal(data, &out)
 	}
+	*l = List{}
 	data = bytes.Clone(data) // it belongs to the caller
 	for at := skipSpace(data, 1); data[at] != ']'; {
 		if len(*l) == maxList {

@@ -83,7 +83,7 @@ func stops(param string, raw json.RawMessage) ([]string, error) {
 	if json.Unmarshal(raw, &one) == nil {
 		return []string{one}, nil
 	}
-	var elements list
+	var elements List
 	if err := decodeAt(param, raw, &elements); err != nil {
 		return nil, err
 	}
@@ -137,8 +137,8 @@ func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
 // chatBody is the body of /v1/chat/completions.
 type chatBody struct {
 	parameters
-	Messages    list            `json:"messages"`
-	Tools       list            `json:"tools"`
+	Messages    List            `json:"messages"`
+	Tools       List            `json:"tools"`
 	Choice      json.RawMessage `json:"tool_choice"`
 	Parallel    *bool           `json:"parallel_tool_calls"`
 	MaxComplete *Whole          `json:"max_completion_tokens"`
@@ -157,7 +157,7 @@ type chatBody struct {
 // Parse reads a chat completion's request.
 func (chat) Parse(_ http.Header, body []byte) (*Request, error) {
 	var in chatBody
-	if err := decode(body, &in); err != nil {
+	if err := Decode(body, &in); err != nil {
 		return nil, err
 	}
 	q, err := in.request()
@@ -205,7 +205,7 @@ type chatMessageIn struct {
 	Content    json.RawMessage `json:"content"`
 	Reasoning  *string         `json:"reasoning_content"`
 	Refusal    *string         `json:"refusal"`
-	Calls      list            `json:"tool_calls"`
+	Calls      List            `json:"tool_calls"`
 	Call       *functionCall   `json:"function_call"` // of before tools, as the role function
 	ToolCallID *string         `json:"tool_call_id"`
 	Name       *string         `json:"name"`
@@ -339,7 +339,7 @@ func parts(at string, raw json.RawMessage, sep string, part func(at string, raw 
 		}
 		p.text(text)
 	case raw[0] == '[':
-		var elements list
+		var elements List
 		if err := decodeAt(at, raw, &elements); err != nil {
 			return nil, err
 		}

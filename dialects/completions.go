@@ -26,7 +26,7 @@ func (completions) Parse(_ http.Header, body []byte) (*Request, error) {
 		Suffix   json.RawMessage `json:"suffix"`
 		BestOf   *Whole          `json:"best_of"`
 	}
-	if err := decode(body, &in); err != nil {
+	if err := Decode(body, &in); err != nil {
 		return nil, err
 	}
 	q, err := in.request()
@@ -68,7 +68,7 @@ func prompt(raw json.RawMessage) (p Prompt, err error) {
 		}
 		return p, nil
 	}
-	var elements list
+	var elements List
 	if err := decodeAt("prompt", raw, &elements); err != nil {
 		return Prompt{}, err
 	}

@@ -13,9 +13,9 @@ import (
 // messagesBody is the body of /v1/messages and of /v1/messages/count_tokens, which has no max_tokens.
 type messagesBody struct {
 	Model       string          `json:"model"`
-	Messages    list            `json:"messages"`
+	Messages    List            `json:"messages"`
 	System      json.RawMessage `json:"system"`
-	Tools       list            `json:"tools"`
+	Tools       List            `json:"tools"`
 	Choice      json.RawMessage `json:"tool_choice"`
 	MaxTokens   *Whole          `json:"max_tokens"`
 	Temperature *float64        `json:"temperature"`
@@ -51,7 +51,7 @@ func (messagesCount) Parse(_ http.Header, body []byte) (*Request, error) { retur
 // parseMessages reads the body of either. `cache_control`, `thinking`, `metadata` and `context_management` say nothing to this server.
 func parseMessages(body []byte) (*Request, error) {
 	var in messagesBody
-	if err := decode(body, &in); err != nil {
+	if err := Decode(body, &in); err != nil {
 		return nil, err
 	}
 	switch {

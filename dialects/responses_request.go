@@ -20,14 +20,14 @@ type responsesBody struct {
 	Model        string          `json:"model"`
 	Input        json.RawMessage `json:"input"`
 	Instructions json.RawMessage `json:"instructions"`
-	Tools        list            `json:"tools"`
+	Tools        List            `json:"tools"`
 	Choice       json.RawMessage `json:"tool_choice"`
 	Parallel     *bool           `json:"parallel_tool_calls"`
 	MaxTokens    *Whole          `json:"max_output_tokens"`
 	Temperature  *float64        `json:"temperature"`
 	TopP         *float64        `json:"top_p"`
 	TopLogprobs  *Whole          `json:"top_logprobs"`
-	Include      list            `json:"include"`
+	Include      List            `json:"include"`
 	Stream       bool            `json:"stream"`
 	Previous     json.RawMessage `json:"previous_response_id"`
 	Conversation json.RawMessage `json:"conversation"`
@@ -63,7 +63,7 @@ func (in *responsesBody) repeated() object {
 // Parse reads a request for a response. `store` is ignored: nothing is stored, and who wants to go on sends the items again.
 func (responses) Parse(_ http.Header, body []byte) (*Request, error) {
 	var in responsesBody
-	if err := decode(body, &in); err != nil {
+	if err := Decode(body, &in); err != nil {
 		return nil, err
 	}
 	switch {
@@ -143,7 +143,7 @@ type functionTool struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
 	Parameters  json.RawMessage `json:"parameters"`
-	Tools       list            `json:"tools"`
+	Tools       List            `json:"tools"`
 }
 
 // chatTool is a schema in the form of a chat, which chat templates expect.
@@ -288,7 +288,7 @@ type inputItem struct {
 	Type      string          `json:"type"`
 	Role      string          `json:"role"`
 	Content   json.RawMessage `json:"content"`
-	Summary   list            `json:"summary"`
+	Summary   List            `json:"summary"`
 	Encrypted *string         `json:"encrypted_content"`
 	CallID    string          `json:"call_id"`
 	Name      string          `json:"name"`
@@ -344,7 +344,7 @@ type conversation struct {
 }
 
 func (c *conversation) list(at string, raw json.RawMessage) error {
-	var elements list
+	var elements List
 	if err := decodeAt(at, raw, &elements); err != nil {
 		return err
 	}

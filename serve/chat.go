@@ -26,8 +26,8 @@ type chatAPI struct {
 type chatRequest struct {
 	sampling
 	Model        *string         `json:"model"`
-	Messages     rawList         `json:"messages"`
-	Tools        rawList         `json:"tools"`
+	Messages     dialects.List   `json:"messages"`
+	Tools        dialects.List   `json:"tools"`
 	ToolChoice   json.RawMessage `json:"tool_choice"`
 	Parallel     *bool           `json:"parallel_tool_calls"`
 	MaxTokens    *dialects.Whole `json:"max_tokens"`

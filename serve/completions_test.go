@@ -167,6 +167,7 @@ func TestTokenize(t *testing.T) {
 		h.post("/tokenize", `{"messages":[{"role":"user","content":"a"}],"add_generation_prompt":false}`))
 	require.JSONEq(t, `{"prompt":"é<|end|>"}`, h.post("/detokenize", `{"tokens":[195,169,256]}`))
 	h.refuses("/tokenize", `{}`, 400, "give either prompt or messages")
+	h.refuses("/tokenize", `{"messages":[]}`, 400, "messages is missing or empty")
 	h.refuses("/detokenize", `{"tokens":[300]}`, 400, "token 0 is 300, allowed are 0 to 299")
 	h.refuses("/detokenize", `{}`, 400, "tokens is missing")
 }

@@ -307,9 +307,9 @@ func TestManyParts(t *testing.T) {
 		h.refuses(path, `{"messages":[`+many(message, 401)+`]}`, 400, "the conversation has 401 messages")
 		h.refuses(path, `{"messages":[{"role":"assistant","content":"","tool_calls":[`+many(call, 401)+`]}]}`, 400, "the conversation has 402 messages")
 		h.refuses(path, `{`+user+`,"tools":[`+many(`{"type":"function","function":{"name":"f"}}`, 400)+`]}`, 400, "the conversation has 401 messages")
-		h.refuses(path, `{"messages":[`+many("{}", listLimit+1)+`]}`, 400, "a list has more than 65536 elements")
+		h.refuses(path, `{"messages":[`+many("{}", 1<<16+1)+`]}`, 400, "a list has more than 65536 elements")
 	}
-	h.refuses("/v1/completions", `{"prompt":"x","stop":[`+many(`"a"`, listLimit+1)+`]}`, 400, "a list has more than 65536 elements")
+	h.refuses("/v1/completions", `{"prompt":"x","stop":[`+many(`"a"`, 1<<16+1)+`]}`, 400, "a list has more than 65536 elements")
 	require.Zero(t, bytes.Load())
 }
 

@@ -34,7 +34,7 @@ func TestRefuses(t *testing.T) {
 		`{"prompt":[-1]}`:                                                        "prompt token 0 is -1",
 		`{"prompt":[3000000000]}`:                                                "the prompt must be a string",
 		`{"prompt":"x","max_tokens":0}`:                                          "max_tokens is 0",
-		`{"prompt":"x","max_tokens":"7"}`:                                        "max_tokens: a JSON string does not fit, an integer (int) is needed",
+		`{"prompt":"x","max_tokens":"7"}`:                                        "max_tokens: a JSON string does not fit, an integer is needed",
 		`{"prompt":"x","temperature":-1}`:                                        "temperature is -1",
 		`{"prompt":"x","temperature":"hot"}`:                                     "temperature: a JSON string does not fit, a number is needed",
 		`{"prompt":"x","top_p":0}`:                                               "top_p is 0",
@@ -266,6 +266,6 @@ func TestWholeNumbersMayBeFloats(t *testing.T) {
 		}
 		require.Equal(t, h.post(path, body[1]+whole+end), h.post(path, body[0]+shared+end), path)
 	}
-	h.refuses("/v1/completions", `{"prompt":"x","max_tokens":5.5}`, 400, "max_tokens: a JSON number 5.5 does not fit, an integer (int) is needed")
-	h.refuses("/inference/v1/generate", `{"token_ids":[97],"sampling_params":{"top_k":5.5}}`, 400, "sampling_params.top_k: a JSON number 5.5 does not fit, an integer (int) is needed")
+	h.refuses("/v1/completions", `{"prompt":"x","max_tokens":5.5}`, 400, "max_tokens: a JSON number 5.5 does not fit, an integer is needed")
+	h.refuses("/inference/v1/generate", `{"token_ids":[97],"sampling_params":{"top_k":5.5}}`, 400, "sampling_params.top_k: a JSON number 5.5 does not fit, an integer is needed")
 }

@@ -1,16 +1,12 @@
 package serve
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
-	"strings"
 	"sync/atomic"
-	"unicode/utf8"
 
 	"github.com/agentfly/agentfly/dialects"
 )
@@ -38,7 +34,7 @@ func readObject(body io.Reader, r *http.Request, v any) error {
 		}
 		return badf("", "the request could not be read: %v", err)
 	}
-	return parse(data, v)
+	return dialects.Decode(data, v)
 }
 
 // handle reads a request of type T and has it answered in its places of the queue; what fails before the reply began is
@@ -54,46 +50,6 @@ func handle[T any](q *queue, texts bool, answer func(http.ResponseWriter, *http.
 		if err != nil {
 			fail(w, err)
 		}
-	}
-}
-
-// parse decodes one JSON object; unknown fields are ignored.
-func parse(data []byte, v any) error {
-	if !utf8.Valid(data) {
-		return badf("", "the request is not valid UTF-8")
-	}
-	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
-		return badf("", "the request must be a JSON object")
-	}
-	err := json.Unmarshal(data, v)
-	var kind *json.UnmarshalTypeError
-	var api *dialects.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &api):
-		return api
-	case errors.As(err, &kind):
-		field := strings.TrimPrefix(strings.ReplaceAll(kind.Field, ".sampling.", "."), "sampling.")
-		return badf(field, "%s: a JSON %s does not fit, %s is needed", field, kind.Value, kindName(kind))
-	}
-	return badf("", "the request is not JSON: %v", err)
-}
-
-func kindName(e *json.UnmarshalTypeError) string {
-	switch k := e.Type.Kind().String(); {
-	case strings.HasPrefix(k, "int"), strings.HasPrefix(k, "uint"):
-		return "an integer (" + k + ")"
-	case strings.HasPrefix(k, "float"):
-		return "a number"
-	case k == "bool":
-		return "true or false"
-	case k == "slice":
-		return "a list"
-	case k == "struct", k == "map":
-		return "an object"
-	default:
-		return "a " + k
 	}
 }
 
@@ -116,39 +72,3 @@ func (h *holding) Read(p []byte) (int, error) {
 
 // release forgets the bytes of an answered request.
 func (h *holding) release() { h.all.Add(-h.n) }
-
-// listLimit is how many elements a list of texts or objects has at most: as what Go makes of them they take many times their text.
-const listLimit = 1 << 16
-
-// rawList is a list whose elements are read later.
-type rawList []json.RawMessage
-
-func (l *rawList) UnmarshalJSON(data []byte) error {
-	out, err := readList[json.RawMessage](data)
-	*l = out
-	return err
-}
-
-// readList reads a list element by element, up to the limit.
-func readList[T any](data []byte) ([]T, error) {
-	if data[0] != '[' {
-		var out []T
-		return out, json.Unmarshal(data, &out) // null, or its error says what is wrong
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	if _, err := d.Token(); err != nil {
-		return nil, err
-	}
-	out := []T{}
-	for d.More() {
-		if len(out) == listLimit {
-			return nil, badf("", "a list has more than %d elements", listLimit)
-		}
-		var element T
-		if err := d.Decode(&element); err != nil {
-			return nil, err
-		}
-		out = append(out, element)
-	}
-	return out, nil
-}

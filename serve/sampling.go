@@ -60,13 +60,17 @@ func (l *stopList) UnmarshalJSON(data []byte) error {
 		*l = stopList{one}
 		return err
 	}
-	list, err := readList[string](data)
-	var api *dialects.Error
-	if err != nil && !errors.As(err, &api) {
+	var list dialects.List
+	var long *dialects.Error
+	if errors.As(json.Unmarshal(data, &list), &long) {
+		return long
+	}
+	var texts []string
+	if json.Unmarshal(data, &texts) != nil {
 		return badf("stop", "stop must be a string or a list of strings")
 	}
-	*l = list
-	return err
+	*l = texts
+	return nil
 }
 
 // Limits on lists, as vLLM has none and a request must not cost without bound.

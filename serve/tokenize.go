@@ -15,16 +15,16 @@ type tokenizeAPI struct {
 
 // tokenizeRequest is the body of /tokenize: a text or a conversation.
 type tokenizeRequest struct {
-	Model      *string `json:"model"`
-	Prompt     *string `json:"prompt"`
-	Messages   rawList `json:"messages"`
-	Tools      rawList `json:"tools"`
-	AddSpecial *bool   `json:"add_special_tokens"`
-	AddPrompt  *bool   `json:"add_generation_prompt"`
-	Strings    bool    `json:"return_token_strs"`
-	Template   present `json:"chat_template"`
-	Args       present `json:"chat_template_kwargs"`
-	Continue   bool    `json:"continue_final_message"`
+	Model      *string       `json:"model"`
+	Prompt     *string       `json:"prompt"`
+	Messages   dialects.List `json:"messages"`
+	Tools      dialects.List `json:"tools"`
+	AddSpecial *bool         `json:"add_special_tokens"`
+	AddPrompt  *bool         `json:"add_generation_prompt"`
+	Strings    bool          `json:"return_token_strs"`
+	Template   present       `json:"chat_template"`
+	Args       present       `json:"chat_template_kwargs"`
+	Continue   bool          `json:"continue_final_message"`
 }
 
 func (a *tokenizeAPI) tokenize(w http.ResponseWriter, r *http.Request, _ *places, in *tokenizeRequest) error {

@@ -106,7 +106,7 @@ func TestAThoughtThatThePromptOpened(t *testing.T) {
 // Parameters that are null, as some clients write those of a tool without any, are none where a call is required.
 func TestARequiredCallWhoseParametersAreNull(t *testing.T) {
 	registry := agents.NewRegistry()
-	c := &conversation{tools: rawList{json.RawMessage(`{"type":"function","function":{"name":"now","parameters":null}}`)}}
+	c := &conversation{tools: []json.RawMessage{json.RawMessage(`{"type":"function","function":{"name":"now","parameters":null}}`)}}
 	for _, parser := range []string{"hermes", "mistral", "llama3_json", "qwen3_coder"} {
 		f, err := c.format(callParser{registry, parser})
 		require.NoError(t, err)
