@@ -151,20 +151,10 @@ func (m prompter) completion(q asked, p prompt) (prompt, error) {
 func specsOf(schemas []json.RawMessage) ([]tools.Spec, error) {
 	specs := make([]tools.Spec, len(schemas))
 	for i, t := range schemas {
-		var tool struct {
-			Function struct {
-				Name        string          `json:"name"`
-				Description string          `json:"description"`
-				Parameters  json.RawMessage `json:"parameters"`
-			} `json:"function"`
-		}
-		if err := json.Unmarshal(t, &tool); err != nil {
+		var err error
+		if specs[i], err = tools.ReadOpenAI(t); err != nil {
 			return nil, &dialects.Error{Status: http.StatusBadRequest, Message: fmt.Sprintf("tools[%d]: %v", i, err), Param: "tools"}
 		}
-		if string(tool.Function.Parameters) == "null" { // as some clients write a tool without any
-			tool.Function.Parameters = nil
-		}
-		specs[i] = tools.Spec{Name: tool.Function.Name, Description: tool.Function.Description, Parameters: tool.Function.Parameters}
 	}
 	return specs, nil
 }

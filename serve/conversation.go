@@ -88,23 +88,13 @@ func (c *conversation) format(p callParser) (agents.Format, error) {
 		if _, err := dialects.ToolName(at, t); err != nil {
 			return nil, err
 		}
-		var tool struct {
-			Function struct {
-				Name        string          `json:"name"`
-				Description string          `json:"description"`
-				Parameters  json.RawMessage `json:"parameters"`
-			} `json:"function"`
-		}
-		if err := json.Unmarshal(t, &tool); err != nil {
+		spec, err := tools.ReadOpenAI(t)
+		if err != nil {
 			return nil, badf(at, "%s: %v", at, err)
 		}
-		if c.choice.Mode == dialects.ChoiceNamed && tool.Function.Name != c.choice.Name {
-			continue
+		if c.choice.Mode != dialects.ChoiceNamed || spec.Name == c.choice.Name {
+			specs = append(specs, spec)
 		}
-		if string(tool.Function.Parameters) == "null" { // as some clients write a tool without any
-			tool.Function.Parameters = nil
-		}
-		specs = append(specs, tools.Spec{Name: tool.Function.Name, Description: tool.Function.Description, Parameters: tool.Function.Parameters})
 	}
 	if len(specs) == 0 || c.choice.Mode == dialects.ChoiceNone {
 		return nil, nil
