@@ -237,10 +237,7 @@ func memorySetting(j *job.Job, a *algorithms.Algorithm, ranks int, device string
 // configOf is the configuration of the job's model, whose folder need hold nothing else.
 func configOf(j *job.Job) (*modelfile.Config, error) {
 	if c := j.Model.Scratch; c != nil {
-		p, err := policy.LookScratch(policy.ScratchConfig{
-			HiddenSize: c.HiddenSize, IntermediateSize: c.IntermediateSize, NumLayers: c.NumLayers, NumHeads: c.NumHeads,
-			NumKVHeads: c.NumKVHeads, MaxPositions: c.MaxPositions, InitStd: c.InitStd,
-		}, c.Alphabet, c.ChatTemplate)
+		p, err := policy.LookScratch(session.ScratchOf(c), c.Alphabet, c.ChatTemplate)
 		if err != nil {
 			return nil, j.Fail("model.scratch", "%v", err)
 		}

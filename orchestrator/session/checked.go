@@ -107,10 +107,7 @@ func (c *Checked) Text() error {
 // lookPolicy opens the job's model without its weights.
 func lookPolicy(j *job.Job) (*policy.Policy, error) {
 	if c := j.Model.Scratch; c != nil {
-		p, err := policy.LookScratch(policy.ScratchConfig{
-			HiddenSize: c.HiddenSize, IntermediateSize: c.IntermediateSize, NumLayers: c.NumLayers, NumHeads: c.NumHeads,
-			NumKVHeads: c.NumKVHeads, MaxPositions: c.MaxPositions, InitStd: c.InitStd,
-		}, c.Alphabet, c.ChatTemplate)
+		p, err := policy.LookScratch(ScratchOf(c), c.Alphabet, c.ChatTemplate)
 		if err != nil {
 			return nil, j.Fail("model.scratch", "%v", err)
 		}

@@ -18,10 +18,7 @@ func loadPolicy(j *job.Job, path string) (*policy.Policy, error) {
 	case path != "":
 		return policy.Load(path, o)
 	case c != nil:
-		return policy.Scratch(policy.ScratchConfig{
-			HiddenSize: c.HiddenSize, IntermediateSize: c.IntermediateSize, NumLayers: c.NumLayers, NumHeads: c.NumHeads,
-			NumKVHeads: c.NumKVHeads, MaxPositions: c.MaxPositions, InitStd: c.InitStd,
-		}, c.Alphabet, c.ChatTemplate, j.Seed, o)
+		return policy.Scratch(ScratchOf(c), c.Alphabet, c.ChatTemplate, j.Seed, o)
 	}
 	path = j.ModelPath(j.Model.Path)
 	p, err := policy.Load(path, o)
@@ -29,6 +26,14 @@ func loadPolicy(j *job.Job, path string) (*policy.Policy, error) {
 		err = j.Fail("model.path", "%v", err)
 	}
 	return p, err
+}
+
+// ScratchOf is the model that the job makes with random weights.
+func ScratchOf(c *job.Scratch) policy.ScratchConfig {
+	return policy.ScratchConfig{
+		HiddenSize: c.HiddenSize, IntermediateSize: c.IntermediateSize, NumLayers: c.NumLayers, NumHeads: c.NumHeads,
+		NumKVHeads: c.NumKVHeads, MaxPositions: c.MaxPositions, InitStd: c.InitStd,
+	}
 }
 
 // scheduleOf is the shape of the learning rate over a run. The job counts steps of the run, the trainer places for optimizer

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,4 +48,27 @@ func TestTheTypeOfSamplingIsCheckedEarly(t *testing.T) {
 		return
 	}
 	require.ErrorContains(t, err, "engine.dtype: bfloat16, but on cuda the local engine reads the weights")
+}
+
+// Every key of model.scratch that is a number arrives in the model under its name.
+func TestScratchOf(t *testing.T) {
+	var c job.Scratch
+	of := reflect.ValueOf(&c).Elem()
+	for i := range of.NumField() {
+		switch f := of.Field(i); f.Kind() {
+		case reflect.Int:
+			f.SetInt(int64(i + 1))
+		case reflect.Float64:
+			f.SetFloat(float64(i + 1))
+		}
+	}
+	got := reflect.ValueOf(ScratchOf(&c))
+	for i := range of.NumField() {
+		if name := of.Type().Field(i).Name; name != "Alphabet" && name != "ChatTemplate" {
+			f := got.FieldByName(name)
+			require.True(t, f.IsValid(), name)
+			require.Equal(t, of.Field(i).Interface(), f.Interface(), name)
+			require.NotZero(t, f.Interface(), name)
+		}
+	}
 }
