@@ -1,6 +1,7 @@
 package job_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -138,12 +139,21 @@ func TestJobsOfSupervisedFineTuning(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
-	for _, block := range []string{"advantage: grpo", "loss: ppo_clip", "clip_low: 0.1", "kl: {coefficient: 1}", "entropy: 0.1", "epochs: 2", "dynamic_sampling: true", "overlong: {buffer: 2, penalty: 1}", "correction: {kind: icepop}"} {
-		j, err := job.Parse("x.yaml", []byte(head+"sft: {}\ndata: {train: a}\nalgorithm: {"+block+"}\n"), job.Options{})
-		require.NoError(t, err)
+	refused := map[string]string{
+		"advantage": "grpo", "loss": "ppo_clip", "clip_low": "0.1", "clip_high": "0.1", "dual_clip": "3", "kl": "{coefficient: 1}", "entropy": "0.1",
+		"value": "{coefficient: 1}", "correction": "{kind: icepop}", "epochs": "2", "mini_batches": "2", "dynamic_sampling": "true", "overlong": "{buffer: 2, penalty: 1}",
+	}
+	for f := range reflect.TypeFor[algorithms.Config]().Fields() {
+		key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if key == "aggregation" || key == "max_tokens" {
+			continue
+		}
+		require.Contains(t, refused, key, "a block sft refuses every key that it does not read")
+		j, err := job.Parse("x.yaml", []byte(head+"sft: {}\ndata: {train: a}\nalgorithm: {"+key+": "+refused[key]+"}\n"), job.Options{})
+		require.NoError(t, err, key)
 		_, err = job.Algorithm(j, algorithms.NewRegistry())
 		require.ErrorContains(t, err, "x.yaml:6:")
-		require.ErrorContains(t, err, "the job has a block sft, whose loss is the negative log-likelihood")
+		require.ErrorContains(t, err, "algorithm."+key+": the job has a block sft, whose loss is the negative log-likelihood")
 	}
 	j, err := job.Parse("x.yaml", []byte(head+"sft: {}\ndata: {train: a}\nalgorithm: {aggregation: seq-mean-token-mean}\n"), job.Options{})
 	require.NoError(t, err)
