@@ -48,7 +48,7 @@ func (a Attempts) Do(ctx context.Context, attempt func() (after time.Duration, f
 
 // Pause is Sleep for a wait that something is tried after: where the deadline of ctx would end it, it does not begin.
 func Pause(ctx context.Context, d time.Duration) error {
-	if !Fits(ctx, d) {
+	if !fits(ctx, d) {
 		return context.DeadlineExceeded
 	}
 	return Sleep(ctx, d)

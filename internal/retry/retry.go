@@ -75,7 +75,7 @@ func wait(ctx context.Context, r *http.Response, n int) (d time.Duration, ok boo
 			d = after
 		}
 	}
-	return d, d <= longWait && Fits(ctx, d)
+	return d, d <= longWait && fits(ctx, d)
 }
 
 func rewound(q *http.Request) (*http.Request, error) {
@@ -94,8 +94,8 @@ func rewound(q *http.Request) (*http.Request, error) {
 	return next, nil
 }
 
-// Fits tells whether a wait of d would end before the deadline of ctx, so that something can be tried after it.
-func Fits(ctx context.Context, d time.Duration) bool {
+// fits tells whether a wait of d would end before the deadline of ctx, so that something can be tried after it.
+func fits(ctx context.Context, d time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return !ok || d < time.Until(deadline)
 }

@@ -41,7 +41,7 @@ var emphasis = func() *regexp.Regexp {
 	return regexp.MustCompile(`(?s)(^|[\s(":'])(?:\*\*\*` + inner + `\*\*\*\B|\*\*` + inner + `\*\*\B|\*` + inner + `\*\B|__` + inner + `__\b|_` + inner + `_\b)`)
 }()
 
-// Answers are what a text may give as its answer; the first is Extract's. An answer in a sentence counts also without the letter of a
+// Answers are what a text may give as its answer; the first is the likeliest. An answer in a sentence counts also without the letter of a
 // choice, (B) 5, and without a ! at the end of its line. One line without \boxed counts also as it is: 3 hours 20 minutes is no
 // mathematics, and a task's right answer.
 func Answers(text string) []string {
@@ -63,15 +63,9 @@ func Answers(text string) []string {
 	return answers
 }
 
-// Extract is the answer that a text gives: the last \boxed{…}; else what follows the last "answer is", without a reason for it; else all
+// extract is the answer that a text gives: the last \boxed{…}; else what follows the last "answer is", without a reason for it; else all
 // of it when it is one line that reads as mathematics, without the words of a short sentence; else the last formula, or a number after
-// it; else all of it.
-func Extract(text string) string {
-	answer, _ := extract(text)
-	return answer
-}
-
-// extract is Extract, and tells whether words of a sentence lead to the answer.
+// it; else all of it. inSentence tells whether words of a sentence lead to the answer.
 func extract(text string) (answer string, inSentence bool) {
 	text = strings.TrimSpace(text)
 	if inner, ok := Boxed(text); ok {

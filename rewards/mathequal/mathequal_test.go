@@ -60,6 +60,9 @@ func TestTolerance(t *testing.T) {
 	}
 }
 
+// answerOf is the likeliest answer that a text gives.
+func answerOf(text string) string { return Answers(text)[0] }
+
 func TestExtract(t *testing.T) {
 	for text, want := range map[string]string{
 		`So \boxed{42}.`: "42",
@@ -122,7 +125,7 @@ func TestExtract(t *testing.T) {
 		"":                                  "",
 		"nothing to be found anywhere here": "nothing to be found anywhere here",
 	} {
-		require.Equal(t, want, Extract(text), text)
+		require.Equal(t, want, answerOf(text), text)
 	}
 }
 
@@ -134,19 +137,19 @@ func TestExtractedIsRead(t *testing.T) {
 	} {
 		for _, answer := range []string{"42", `\frac{1}{2}`} {
 			text := strings.ReplaceAll(layout, "%s", answer)
-			require.True(t, Equal(answer, Extract(text), Options{}), text)
-			require.False(t, Equal("43", Extract(text), Options{}), text)
+			require.True(t, Equal(answer, answerOf(text), Options{}), text)
+			require.False(t, Equal("43", answerOf(text), Options{}), text)
 		}
 	}
 	for _, text := range []string{"The answer is **5** million.", "The answer is **5000** thousand", `The answer is **5** $\cdot 10^6$.`} {
-		require.True(t, Equal("5000000", Extract(text), Options{}), text)
-		require.False(t, Equal("5", Extract(text), Options{}), text)
+		require.True(t, Equal("5000000", answerOf(text), Options{}), text)
+		require.False(t, Equal("5", answerOf(text), Options{}), text)
 	}
 	for _, text := range []string{"The answer is **5** or **6**.", "**Answer:** **5**, **6**"} {
-		require.True(t, Equal("5, 6", Extract(text), Options{}), text)
-		require.False(t, Equal("5", Extract(text), Options{}), text)
+		require.True(t, Equal("5, 6", answerOf(text), Options{}), text)
+		require.False(t, Equal("5", answerOf(text), Options{}), text)
 	}
-	require.True(t, Equal("1, 2", Extract(`The answer is \(x=1\) or \(x=2\).`), Options{}))
+	require.True(t, Equal("1, 2", answerOf(`The answer is \(x=1\) or \(x=2\).`), Options{}))
 }
 
 // TestSentences holds short sentences against the answer that they give, and against those that they do not give.
@@ -319,7 +322,6 @@ func TestSentences(t *testing.T) {
 		{"Total = 15 (dollars)", "15", nil},
 	} {
 		got := Answers(c.text)
-		require.Equal(t, Extract(c.text), got[0])
 		equal := func(gold string) bool {
 			return slices.ContainsFunc(got, func(answer string) bool { return Equal(answer, gold, Options{}) })
 		}
@@ -335,11 +337,11 @@ func TestExtractLongTexts(t *testing.T) {
 	for _, start := range []string{"The answer is ", "Then "} {
 		for _, part := range []string{`\[ `, `\( x `, `\[ \( $x$ `, "$$ ", "$x$ ", "$ \n", "**a ", "__a *b* "} {
 			begin := time.Now()
-			Extract(start + strings.Repeat(part, 20_000))
+			answerOf(start + strings.Repeat(part, 20_000))
 			require.Less(t, time.Since(begin), 20*time.Second, "%s%s", start, part)
 		}
 	}
-	require.Equal(t, "x", Extract(`It costs \$5, so \[ or \$6 it is $x$ in the end.`))
+	require.Equal(t, "x", answerOf(`It costs \$5, so \[ or \$6 it is $x$ in the end.`))
 }
 
 // TestSigns shows that what differs for some signs or sizes of its variables alone is different.
@@ -562,7 +564,7 @@ func FuzzEqual(f *testing.F) {
 		start := time.Now()
 		require.Equal(t, Equal(a, b, Options{}), Equal(b, a, Options{}))
 		require.True(t, Equal(a, a, Options{}))
-		Equal(Extract(a), b, Options{Tolerance: 1e-3})
+		Equal(answerOf(a), b, Options{Tolerance: 1e-3})
 		if d := time.Since(start); d > 20*time.Second { // far beyond what the bound of steps allows: the engine's own limit for a hang
 			t.Fatalf("%v for %q ;; %q", d, a, b)
 		}
