@@ -445,11 +445,12 @@ func (c runsCommands) plot(x *cli.Context) error {
 		if !slices.Contains(known, key) {
 			return usagef("no run has the metric %q%s; agentfly plot --list names those there are", key, wording.DidYouMean(key, known))
 		}
-		chart := plot.Chart{Title: terminal.Text(key)}
+		chart := plot.Chart{Title: terminal.Text(key), Named: len(all) > 1}
 		curves[key] = map[string]*overview.Curve{}
 		for i, m := range all {
 			curve := m[key]
 			if curve == nil {
+				fmt.Fprintf(c.errOut, "note: %s has no %s\n", terminal.Text(names[i]), terminal.Text(key))
 				continue
 			}
 			curves[key][names[i]] = curve

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -208,6 +209,45 @@ func TestStepsOfEpochs(t *testing.T) {
 	out, _, err = command(t, "runs", "--json", filepath.Join(root, "old"))
 	require.NoError(t, err)
 	require.NotContains(t, out, "planned")
+}
+
+// Of two runs of which one has the metric, the curve has that one's name, and the other is told of.
+func TestARunWithoutTheMetricIsNamed(t *testing.T) {
+	root := twoRuns(t)
+	overviewtest.Run{Steps: []map[string]float64{{"sft/loss": 2}, {"sft/loss": 1}}}.Write(t, filepath.Join(root, "tuned"))
+	going, tuned, svg := filepath.Join(root, "going"), filepath.Join(root, "tuned"), filepath.Join(root, "b.svg")
+	out, errs, err := command(t, "plot", going, tuned, "--metric", "sft/loss", "--height", "4")
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^ +tuned$`, out)
+	require.Equal(t, "note: going has no sft/loss\n", errs)
+	_, _, err = command(t, "plot", going, tuned, "--metric", "sft/loss", "--svg", svg)
+	require.NoError(t, err)
+	drawn, err := os.ReadFile(svg)
+	require.NoError(t, err)
+	require.Contains(t, string(drawn), ">tuned<")
+	out, _, err = command(t, "plot", tuned, "--metric", "sft/loss", "--height", "4")
+	require.NoError(t, err)
+	require.NotContains(t, out, "tuned")
+}
+
+// Evaluations stand between the step that they follow and the next, and an id that another filter leaves out is no unknown one.
+func TestTrajectoriesInTheOrderOfTime(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	overviewtest.Run{
+		Steps: overviewtest.Steps(0.1, 0.2), Evaluations: []overviewtest.Evaluation{{Name: "step-1", Step: 1, Rewards: map[string]float64{"a": 0}}},
+		Train: []overviewtest.Sampled{{Step: 0, Stop: trajectory.StopAnswer}, {Step: 1, Stop: trajectory.StopAnswer}},
+	}.Write(t, dir)
+	ids := func(args ...string) []string {
+		out, _, err := command(t, append([]string{"inspect", "trajectory", "--run", dir, "--table"}, args...)...)
+		require.NoError(t, err)
+		return regexp.MustCompile(`(?m)^(?:train|eval)-\S+`).FindAllString(out, -1)
+	}
+	require.Equal(t, []string{"train-0-0-0", "eval-step-1-1-0-0", "train-1-0-0"}, ids("--sort", "step"))
+	require.Equal(t, []string{"train-1-0-0", "eval-step-1-1-0-0", "train-0-0-0"}, ids("--sort=-step"))
+	require.Empty(t, ids("--id", "train-0-0-0", "--step", "2"))
+	require.Empty(t, ids("--id", "train-0-0-0", "--phase", "eval"))
+	_, _, err := command(t, "inspect", "trajectory", "--run", dir, "--id", "train-7-0-0", "--step", "2")
+	require.ErrorContains(t, err, `there is no trajectory "train-7-0-0"`)
 }
 
 func TestRunsAreDrawn(t *testing.T) {

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"bytes"
 	"database/sql"
 	"encoding/hex"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/overview/overviewtest"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
@@ -64,4 +66,15 @@ func TestRunsOfOneNameAreTwo(t *testing.T) {
 	require.Equal(t, known{
 		"offline-run-20260304_050607-e02db2e2/run-e02db2e2.wandb", "tags.`agentfly.run` = 'run-1772600767'", "7c8a632a47524d9afd2844c6bd46b064",
 	}, knownBy(t, one))
+}
+
+// W&B shows how a run ended by its exit code: that of Ctrl-C where the run was interrupted, none where it still runs.
+func TestWandbSaysHowTheRunEnded(t *testing.T) {
+	for state, code := range map[overview.State]string{overview.Ended: "\x92\x01\x02\x08\x00", overview.Failed: "\x92\x01\x02\x08\x01", overview.Interrupted: "\x92\x01\x03\x08\xff\x01", overview.Running: ""} {
+		var b bytes.Buffer
+		r := Run{Name: "r", State: state, Metrics: overview.Metrics{"reward/mean": {Steps: []int{1}, Values: []float64{0.5}}}}
+		require.NoError(t, writeWandb(t.Context(), &b, r))
+		require.Equal(t, code != "", strings.Contains(b.String(), "\x92\x01"), state)
+		require.True(t, strings.HasSuffix(b.String(), code), state)
+	}
 }

@@ -70,6 +70,8 @@ func writeWandb(_ context.Context, w io.Writer, r Run) error {
 	case overview.Running: // it has not ended
 	case overview.Failed:
 		records = append(records, wandbRecord{18, intField(nil, 1, 1)}) // exit
+	case overview.Interrupted:
+		records = append(records, wandbRecord{18, intField(nil, 1, 255)}) // as wandb ends a run at Ctrl-C
 	default:
 		records = append(records, wandbRecord{18, intField(nil, 1, 0)})
 	}

@@ -45,7 +45,7 @@ type canvas interface {
 
 // height of a chart with its legend.
 func (c Chart) height() int {
-	if len(c.Lines) > 1 {
+	if c.legend() {
 		return chartHeight + legendLine*len(c.Lines)
 	}
 	return chartHeight
@@ -97,7 +97,7 @@ func (c Chart) draw(on canvas, top float64) {
 			points = [][2]float64{{points[0][0] - 2, points[0][1]}, {points[0][0] + 2, points[0][1]}}
 		}
 		on.stroke(points, colour, 2)
-		if len(c.Lines) > 1 {
+		if c.legend() {
 			at := top + chartHeight + float64(legendLine*n)
 			on.stroke([][2]float64{{left, at}, {left + 24, at}}, colour, 3)
 			on.text(left+32, at+4, 0, l.Name)

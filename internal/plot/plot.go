@@ -14,7 +14,11 @@ import (
 type Chart struct {
 	Title string
 	Lines []Line
+	Named bool // the legend is there for a single line too
 }
+
+// legend tells whether the lines are named below the picture.
+func (c Chart) legend() bool { return c.Named || len(c.Lines) > 1 }
 
 // MostLines is how many lines of a chart are told apart; those after it look like the first ones.
 const MostLines = 8

@@ -57,13 +57,16 @@ func (c Chart) Text(s Screen) []string {
 	out = append(out, strings.Repeat(" ", wide+1)+corner+strings.Repeat(floor, width))
 	left, right := Number(x0), Number(x1)
 	out = append(out, strings.Repeat(" ", wide+2)+left+strings.Repeat(" ", max(1, width-len(left)-len(right)))+right)
-	if len(c.Lines) > 1 {
+	if c.legend() {
 		for n, l := range c.Lines {
-			mark := string(marks[n%len(marks)])
-			if dots {
-				mark = "\x1b[" + colours[n%len(colours)] + "m━━\x1b[0m"
+			mark := string(marks[n%len(marks)]) + " "
+			switch {
+			case len(c.Lines) == 1: // nothing to tell it apart from
+				mark = ""
+			case dots:
+				mark = "\x1b[" + colours[n%len(colours)] + "m━━\x1b[0m "
 			}
-			out = append(out, strings.Repeat(" ", wide+2)+mark+" "+l.Name)
+			out = append(out, strings.Repeat(" ", wide+2)+mark+l.Name)
 		}
 	}
 	return out

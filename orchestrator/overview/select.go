@@ -26,13 +26,22 @@ type Filter struct {
 }
 
 // sorts are what trajectories can be ordered by.
-var sorts = map[string]func(t *trajectory.Trajectory) float64{
-	"reward":  (*trajectory.Trajectory).Return,
-	"step":    func(t *trajectory.Trajectory) float64 { return float64(t.Step) },
-	"turns":   func(t *trajectory.Trajectory) float64 { return float64(len(t.Turns)) },
-	"tokens":  func(t *trajectory.Trajectory) float64 { return float64(t.ResponseTokens()) },
-	"calls":   func(t *trajectory.Trajectory) float64 { return float64(calls(t)) },
-	"seconds": func(t *trajectory.Trajectory) float64 { return t.Seconds },
+var sorts = map[string]func(r store.Record) float64{
+	"reward":  func(r store.Record) float64 { return r.Trajectory.Return() },
+	"step":    inTime,
+	"turns":   func(r store.Record) float64 { return float64(len(r.Trajectory.Turns)) },
+	"tokens":  func(r store.Record) float64 { return float64(r.Trajectory.ResponseTokens()) },
+	"calls":   func(r store.Record) float64 { return float64(calls(r.Trajectory)) },
+	"seconds": func(r store.Record) float64 { return r.Trajectory.Seconds },
+}
+
+// inTime grows with the steps of a run; an evaluation lies between the step that it follows and the next.
+func inTime(r store.Record) float64 {
+	at := float64(store.Told(r.Phase, r.Trajectory.Step))
+	if strings.HasPrefix(r.Phase, "eval-") {
+		at += 0.5
+	}
+	return at
 }
 
 // Sorts are the names of what trajectories can be ordered by.
@@ -66,9 +75,18 @@ func Trajectories(ctx context.Context, dir string, q Filter, f func(store.Record
 		found, err = q.stored(ctx, db, f)
 	}
 	if err == nil && !found && q.ID != "" {
-		return fmt.Errorf("store: there is no trajectory %q", q.ID)
+		return knows(ctx, db, q.ID)
 	}
 	return err
+}
+
+// knows refuses an id that no trajectory has.
+func knows(ctx context.Context, db *store.Reader, id string) error {
+	found := false
+	if err := db.Select(ctx, store.Selection{ID: id}, func(store.Record) error { found = true; return nil }); err != nil || found {
+		return err
+	}
+	return fmt.Errorf("store: there is no trajectory %q", id)
 }
 
 // stored reads in the order of the store.
@@ -101,7 +119,7 @@ func Phases(ctx context.Context, dir string) (out []string, err error) {
 }
 
 // sorted reads everything once for its place, and then what is wanted: the tokens of all would be too much to keep.
-func (q Filter) sorted(ctx context.Context, db *store.Reader, by func(*trajectory.Trajectory) float64, f func(store.Record) error) (found bool, err error) {
+func (q Filter) sorted(ctx context.Context, db *store.Reader, by func(store.Record) float64, f func(store.Record) error) (found bool, err error) {
 	type place struct {
 		id    string
 		value float64
@@ -114,7 +132,7 @@ func (q Filter) sorted(ctx context.Context, db *store.Reader, by func(*trajector
 		case !t.Scored() && strings.TrimPrefix(q.Sort, "-") == "reward":
 			last = append(last, place{id: t.ID})
 		default:
-			all = append(all, place{t.ID, by(t)})
+			all = append(all, place{t.ID, by(r)})
 		}
 		return nil
 	}); err != nil {
