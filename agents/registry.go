@@ -94,8 +94,8 @@ func (r *Registry) AddKind(k Kind) error {
 
 func (r *Registry) addKind(k Kind) error {
 	switch {
-	case !tools.ValidName(k.Name):
-		return fmt.Errorf("agents: register kind %q: a name has 1 to 64 letters, digits, _ or -", k.Name)
+	case !wording.ValidName(k.Name):
+		return fmt.Errorf("agents: register kind %q: a name has %s", k.Name, wording.NameRule)
 	case r.kinds[k.Name].Name != "":
 		return fmt.Errorf("agents: register kind %q: the name is already registered; give the new one another name", k.Name)
 	case k.Format.Kind != "" && k.Format.Kind != k.Name:
@@ -119,8 +119,8 @@ func (r *Registry) addKind(k Kind) error {
 func (r *Registry) AddFormat(s FormatSpec) error {
 	s.Kind = cmp.Or(s.Kind, Custom)
 	switch {
-	case !tools.ValidName(s.Name):
-		return fmt.Errorf("agents: register format %q: a name has 1 to 64 letters, digits, _ or -", s.Name)
+	case !wording.ValidName(s.Name):
+		return fmt.Errorf("agents: register format %q: a name has %s", s.Name, wording.NameRule)
 	case s.New == nil:
 		return fmt.Errorf("agents: register format %q: the factory is nil", s.Name)
 	case r.formats[s.Name].Name != "":

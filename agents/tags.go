@@ -119,7 +119,7 @@ func (f *tags) Parse(_ context.Context, completion string) (Parsed, error) {
 			}
 			out.Answer, out.HasAnswer = strings.TrimSpace(answer), true
 			rest = after
-		case tools.ValidName(name) && strings.Contains(body, "</"+name+">") && len(stray.Errors) == 0:
+		case wording.ValidName(name) && strings.Contains(body, "</"+name+">") && len(stray.Errors) == 0:
 			if near := wording.DidYouMean(name, f.names); near != "" {
 				stray.Errors = append(stray.Errors, fmt.Sprintf("there is no tool %q%s", name, near))
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -48,8 +47,6 @@ var builtIn = map[string]string{
 	"openai": "any OpenAI-compatible chat endpoint, for rollout and eval only",
 }
 
-var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
-
 // NewRegistry returns a registry that knows the kinds of this program.
 func NewRegistry() *Registry { return &Registry{map[string]kind{}} }
 
@@ -59,8 +56,8 @@ func BuiltIn(name string) bool { return builtIn[name] != "" }
 // Add adds a kind of engine under its name, with a description for people. A name that is taken or not well-formed is refused.
 func (r *Registry) Add(name, description string, f Factory) error {
 	switch {
-	case !namePattern.MatchString(name):
-		return fmt.Errorf("engines: register %q: a name has 1 to 64 letters, digits, _ or -", name)
+	case !wording.ValidName(name):
+		return fmt.Errorf("engines: register %q: a name has %s", name, wording.NameRule)
 	case f == nil:
 		return fmt.Errorf("engines: register %q: the factory is nil", name)
 	case BuiltIn(name) || r.kinds[name].make != nil:

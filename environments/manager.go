@@ -11,6 +11,7 @@ import (
 
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/internal/pool"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/tools"
 )
 
@@ -149,8 +150,8 @@ func schemas(actions []tools.Spec) (map[string]*tools.Schema, error) {
 	all := map[string]*tools.Schema{}
 	for _, t := range actions {
 		switch {
-		case !tools.ValidName(t.Name):
-			return nil, fmt.Errorf("its tool %q: a name has 1 to 64 letters, digits, _ or -", t.Name)
+		case !wording.ValidName(t.Name):
+			return nil, fmt.Errorf("its tool %q: a name has %s", t.Name, wording.NameRule)
 		case all[t.Name] != nil:
 			return nil, fmt.Errorf("its tool %q is there twice", t.Name)
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/agentfly/agentfly/internal/panics"
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
-	"github.com/agentfly/agentfly/tools"
 )
 
 // Factory makes a source for one job from its parameters. An unknown parameter is an error; resources.Decode does that. A missing program or
@@ -37,8 +36,8 @@ func NewRegistry() *Registry { return &Registry{map[string]Kind{}} }
 // Add adds a kind. A name that is taken or not well-formed is refused.
 func (r *Registry) Add(k Kind) error {
 	switch {
-	case !tools.ValidName(k.Name):
-		return fmt.Errorf("environments: register %q: a name has 1 to 64 letters, digits, _ or -", k.Name)
+	case !wording.ValidName(k.Name):
+		return fmt.Errorf("environments: register %q: a name has %s", k.Name, wording.NameRule)
 	case k.New == nil:
 		return fmt.Errorf("environments: register %q: the factory is nil", k.Name)
 	case r.kinds[k.Name].New != nil:

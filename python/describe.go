@@ -6,15 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/python/protocol"
 )
-
-var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // agentFunctions are what an agent of a file consists of.
 var agentFunctions = []string{"parse", "observe", "instructions", "stops"}
@@ -47,8 +45,8 @@ func (d declared) function(workers int) (Function, error) {
 		f.Concurrency = workers
 	}
 	switch {
-	case !namePattern.MatchString(d.Name):
-		return f, fmt.Errorf("a name has 1 to 64 letters, digits, _ or -; write name= in the decorator")
+	case !wording.ValidName(d.Name):
+		return f, fmt.Errorf("a name has %s; write name= in the decorator", wording.NameRule)
 	case o.Environment != "" && !slices.Contains(d.Injected, "environment"):
 		return f, fmt.Errorf("environment=%q: the function has no argument environment, which is what it acts with; add one, or leave the option out", o.Environment)
 	case o.Environment != "" && (o.Deterministic || o.Idempotent):

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -50,8 +49,6 @@ type registered struct {
 	description string
 }
 
-var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
-
 // Prebuilt returns a registry of the prebuilt rewards.
 func Prebuilt() *Registry {
 	r := &Registry{named: map[string]registered{}}
@@ -69,8 +66,8 @@ func Prebuilt() *Registry {
 // refused.
 func (r *Registry) Add(name, description string, f Factory) error {
 	switch {
-	case !namePattern.MatchString(name):
-		return fmt.Errorf("rewards: register %q: a name has 1 to 64 letters, digits, _ or -", name)
+	case !wording.ValidName(name):
+		return fmt.Errorf("rewards: register %q: a name has %s", name, wording.NameRule)
 	case f == nil:
 		return fmt.Errorf("rewards: register %q: the factory is nil", name)
 	case r.named[name].make != nil:
@@ -116,8 +113,8 @@ func (b *Builder) make(name string, params map[string]any) (Reward, error) {
 	as, renamed := params["as"]
 	if renamed {
 		other, ok := as.(string)
-		if !ok || !namePattern.MatchString(other) {
-			return nil, fmt.Errorf("%s: as must be a name of 1 to 64 letters, digits, _ or -", name)
+		if !ok || !wording.ValidName(other) {
+			return nil, fmt.Errorf("%s: as must be a name of %s", name, wording.NameRule)
 		}
 		params = maps.Clone(params)
 		delete(params, "as")

@@ -46,8 +46,8 @@ func NewCatalog() *Catalog {
 // Add adds a tool that a factory makes, under its name and with a description for people.
 func (c *Catalog) Add(name, description string, f Factory) error {
 	switch {
-	case !ValidName(name):
-		return fmt.Errorf("tools: register %q: a name has 1 to 64 letters, digits, _ or -", name)
+	case !wording.ValidName(name):
+		return fmt.Errorf("tools: register %q: a name has %s", name, wording.NameRule)
 	case f == nil:
 		return fmt.Errorf("tools: register %q: the factory is nil", name)
 	case c.named[name].make != nil:

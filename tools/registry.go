@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -28,11 +27,6 @@ const (
 	defaultTimeout   = 30 * time.Second
 	defaultMaxTokens = 1000
 )
-
-var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
-
-// ValidName tells whether a tool can have the name: 1 to 64 letters, digits, _ or -.
-func ValidName(name string) bool { return namePattern.MatchString(name) }
 
 // Registry holds tools by name. Register everything first; from then on all other methods are safe for concurrent use.
 type Registry struct {
@@ -100,8 +94,8 @@ func (r *Registry) RegisterAs(t Tool, ref Ref) error {
 	if err != nil {
 		return fmt.Errorf("tools: register: %w", err)
 	}
-	if !ValidName(spec.Name) {
-		return fmt.Errorf("tools: register %q: a name has 1 to 64 letters, digits, _ or -", spec.Name)
+	if !wording.ValidName(spec.Name) {
+		return fmt.Errorf("tools: register %q: a name has %s", spec.Name, wording.NameRule)
 	}
 	if broken, ok := t.(interface{ Err() error }); ok && broken.Err() != nil {
 		return fmt.Errorf("tools: register %q: %w", spec.Name, broken.Err())

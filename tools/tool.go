@@ -15,7 +15,7 @@ import (
 
 // Spec describes a tool to the model, and says how it may be called.
 type Spec struct {
-	Name        string          // [a-zA-Z0-9_-]{1,64}
+	Name        string          // 1 to 64 letters, digits, _ or -
 	Description string          //
 	Parameters  json.RawMessage // JSON schema of the arguments object
 	Limits      Limits          // that the tool asks for; a job's go before them

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -62,8 +61,6 @@ func (s *source) New(ctx context.Context, _ string) (environments.Environment, e
 	return &environment{source: s, link: l, host: h}, nil
 }
 
-var toolName = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
-
 // actions finds out what the agent can do: call the environment's own tools, call one tool whose arguments are the action, or write a text.
 func (s *source) actions(ctx context.Context, c config) error {
 	wanted := c.MCP == true || c.MCP == "true"
@@ -77,7 +74,7 @@ func (s *source) actions(ctx context.Context, c config) error {
 		case err == nil && len(listed) > 0:
 			s.tools, s.spec.Tools = map[string]string{}, nil
 			for _, t := range listed {
-				name := wording.Clip(toolName.ReplaceAllString(t.Name, "_"), 63)
+				name := wording.AsName(t.Name)
 				if _, taken := s.tools[name]; taken || name == "" {
 					return fmt.Errorf("its tools %q and %q would both be named %q here", s.tools[name], t.Name, name)
 				}

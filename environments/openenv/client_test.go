@@ -75,6 +75,30 @@ func TestTwoWay(t *testing.T) {
 	}
 }
 
+// A tool whose name is longer than ours may be is offered under the letters that fit, and called by its own name.
+func TestLongNamesOfTools(t *testing.T) {
+	spec := withTools()
+	long := strings.Repeat("guess_", 12)[:70]
+	for _, name := range []string{long[:63], long[:64], long} {
+		spec.Tools[0].Name = name
+		var called string
+		_, url := serve(t, &worlds{spec: spec, step: func(_ context.Context, _ *world, a environments.Action) (environments.Result, error) {
+			called = a.Name
+			return environments.Result{}, nil
+		}}, ServerOptions{})
+		source := client(t, map[string]any{"hosts": []any{url}})
+		m, err := environments.Open(source, nil, environments.Options{Kind: "openenv"})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, m.Close()) })
+		e := begin(t, source)
+		_, err = e.Reset(t.Context(), start(1, nil))
+		require.NoError(t, err)
+		_, err = e.Step(t.Context(), environments.Action{Name: name[:min(len(name), 64)], Arguments: json.RawMessage(`{"digit":1}`)})
+		require.NoError(t, err)
+		require.Equal(t, name, called)
+	}
+}
+
 // What the agent does wrong is its own failure, and the episode goes on.
 func TestPolicyFailures(t *testing.T) {
 	s := &worlds{}

@@ -1,4 +1,5 @@
-// Package wording shortens texts that stand in messages for people and models, and finds the name that somebody meant who wrote an unknown one.
+// Package wording shortens texts that stand in messages for people and models, says which names there can be, and finds the name that somebody meant
+// who wrote an unknown one.
 //
 // It does not make texts safe for a terminal: package internal/terminal does.
 package wording

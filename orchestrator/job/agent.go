@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/agents"
-	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -166,8 +166,8 @@ func checkExternal(j *Job, fail func(path, format string, args ...any)) {
 		if _, err := regexp.Compile(r.System); err != nil {
 			fail(at+".system", "%v", err)
 		}
-		if !tools.ValidName(r.Name) {
-			fail(at+".name", "%q; a name has 1 to 64 letters, digits, _ or -", r.Name)
+		if !wording.ValidName(r.Name) {
+			fail(at+".name", "%q; a name has %s", r.Name, wording.NameRule)
 		}
 		if r.everything() && i < len(a.Roles)-1 {
 			fail(at, "it fits every call, so that those behind it are never reached; put it last")

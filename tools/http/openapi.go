@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/tools"
 )
 
@@ -82,8 +83,7 @@ var notInName = regexp.MustCompile(`[^a-zA-Z0-9_-]+`)
 
 func operationName(op map[string]any, method, path string) string {
 	clean := func(name string) string { return strings.Trim(notInName.ReplaceAllString(name, "_"), "_") }
-	name := cmp.Or(clean(str(op["operationId"])), clean(strings.ToLower(method)+path))
-	return name[:min(64, len(name))]
+	return wording.AsName(cmp.Or(clean(str(op["operationId"])), clean(strings.ToLower(method)+path)))
 }
 
 func description(op map[string]any) string {

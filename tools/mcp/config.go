@@ -79,7 +79,7 @@ func (c config) check() error {
 		return errors.New("headers belong to url")
 	case c.Replay != "" && c.Record != "":
 		return errors.New("record belongs to command or url: a replay has no server to record")
-	case sanitise(c.Prefix) != c.Prefix:
+	case wording.AsName(c.Prefix) != c.Prefix:
 		return fmt.Errorf("prefix %q: allowed are letters, digits, _ and -", c.Prefix)
 	}
 	for name := range c.Env {

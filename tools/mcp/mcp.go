@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/tools"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -78,26 +79,15 @@ func makeTools(c config, d tools.Declared, to caller, offers []offer) ([]tools.T
 	named := map[string]string{}
 	out := make([]tools.Tool, 0, len(offers))
 	for _, o := range offers {
-		name := sanitise(c.Prefix + o.Name)
+		name := wording.AsName(c.Prefix + o.Name)
 		if other, taken := named[name]; taken {
-			return nil, fmt.Errorf("%s: its tools %q and %q would both be called %s; a name has 1 to 64 letters, digits, _ or -", c.name(), other, o.Name, name)
+			return nil, fmt.Errorf("%s: its tools %q and %q would both be called %s; a name has %s", c.name(), other, o.Name, name, wording.NameRule)
 		}
 		named[name] = o.Name
 		spec := tools.Spec{Name: name, Description: o.Description, Parameters: o.Parameters, Idempotent: o.Idempotent, Writes: !o.ReadOnly}
 		out = append(out, &tool{d.Of(spec), to, o.Name})
 	}
 	return out, nil
-}
-
-// sanitise makes a name that tools may have.
-func sanitise(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
-			return r
-		}
-		return '_'
-	}, name)
-	return name[:min(len(name), 64)]
 }
 
 // describe keeps what a server says of a tool. The schema goes to the model with its members in the order of their names, which is what the
