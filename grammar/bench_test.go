@@ -8,15 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/grammar"
+	"github.com/agentfly/agentfly/internal/home"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 )
 
 // BenchmarkAllowed is the time that a form adds to a token, with Qwen3's vocabulary of 151,669 tokens: the first time that a state is seen,
 // and when it is known. It needs the tokenizer that the tests of masks/tokenizer fetched.
 func BenchmarkAllowed(b *testing.B) {
-	cache, err := os.UserCacheDir()
+	folder, err := home.Cache("tokenizers", "qwen3")
 	require.NoError(b, err)
-	folder := filepath.Join(cache, "agentfly", "tokenizers", "qwen3")
 	if _, err := os.Stat(folder); err != nil {
 		b.Skip("the tokenizer of Qwen3 is not in the cache; go test ./masks/tokenizer fetches it")
 	}

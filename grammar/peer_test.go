@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/grammar"
+	"github.com/agentfly/agentfly/internal/home"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 )
 
@@ -85,9 +86,9 @@ func peerTokenizer(t *testing.T) string {
 	if folder := os.Getenv("AGENTFLY_GRAMMAR_TOKENIZER"); folder != "" {
 		return folder
 	}
-	cache, err := os.UserCacheDir()
+	folder, err := home.Cache("tokenizers", "qwen3")
 	require.NoError(t, err)
-	return filepath.Join(cache, "agentfly", "tokenizers", "qwen3")
+	return folder
 }
 
 // peerPatterns are held to be equal in every mask.

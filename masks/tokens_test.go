@@ -4,12 +4,12 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/internal/home"
 	"github.com/agentfly/agentfly/jinja"
 	"github.com/agentfly/agentfly/jinja/jinjatest"
 	"github.com/agentfly/agentfly/masks"
@@ -42,13 +42,8 @@ func smollm2(t testing.TB) *tokenizer.Tokenizer {
 // public is a tokenizer that scripts/goldens/fetch_tokenizers.sh fetched.
 func public(t testing.TB, name string) *tokenizer.Tokenizer {
 	t.Helper()
-	cache := os.Getenv("XDG_CACHE_HOME")
-	if cache == "" {
-		home, err := os.UserHomeDir()
-		require.NoError(t, err)
-		cache = filepath.Join(home, ".cache")
-	}
-	dir := filepath.Join(cache, "agentfly", "tokenizers", name)
+	dir, err := home.Cache("tokenizers", name)
+	require.NoError(t, err)
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("tokenizer %s is not in the cache folder; scripts/goldens/fetch_tokenizers.sh fetches it", name)
 	}

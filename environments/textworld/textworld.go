@@ -11,8 +11,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/agentfly/agentfly/environments"
 	pyenv "github.com/agentfly/agentfly/environments/python"
@@ -57,7 +55,10 @@ func open(ctx context.Context, r *resources.Resources, params map[string]any) (e
 	case p.MaxSteps < 1:
 		return nil, errors.New("max_steps must be above 0; leave it out for the default")
 	}
-	cache, err := cacheFolder(r, p.Cache)
+	cache, err := r.Whole(p.Cache)
+	if p.Cache == "" {
+		cache, err = r.Cache("textworld")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -78,16 +79,4 @@ func open(ctx context.Context, r *resources.Resources, params map[string]any) (e
 		Instructions: &told, Deterministic: &deterministic,
 		Worker: pyenv.Worker{Interpreter: p.Interpreter},
 	})
-}
-
-// cacheFolder is where games are kept.
-func cacheFolder(r *resources.Resources, named string) (string, error) {
-	if named != "" {
-		return r.Whole(named)
-	}
-	user, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("there is no cache folder; name one with cache: %w", err)
-	}
-	return filepath.Join(user, "agentfly", "textworld"), nil
 }

@@ -77,7 +77,9 @@ func TestParameters(t *testing.T) {
 func TestMissingPackage(t *testing.T) {
 	bare := filepath.Join(t.TempDir(), "python") // a Python that sees no packages
 	require.NoError(t, os.WriteFile(bare, []byte("#!/bin/sh\nexec python3 -S \"$@\"\n"), 0o755))
-	_, err := create(t, map[string]any{"game": "cooking", "interpreter": bare, "cache": t.TempDir()})
+	cache := t.TempDir()
+	_, err := textworld.Kind().New(t.Context(), resources.New(resources.Options{Cache: cache}), map[string]any{"game": "cooking", "interpreter": bare})
+	require.DirExists(t, filepath.Join(cache, "textworld"), "games are kept in the job's cache")
 	require.ErrorContains(t, err, "textworld: the package textworld is missing; install it: ")
 	require.ErrorContains(t, err, "-m pip install textworld==1.7.*")
 	require.NotContains(t, err.Error(), "\n")

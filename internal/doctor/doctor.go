@@ -7,7 +7,6 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agentfly/agentfly/internal/home"
 	"github.com/agentfly/agentfly/internal/installed"
 )
 
@@ -171,15 +171,11 @@ func driver(ctx context.Context, t Torch) Check {
 
 // cached is what matches a pattern in AgentFly's cache folder.
 func cached(pattern ...string) ([]string, error) {
-	cache := os.Getenv("XDG_CACHE_HOME")
-	if cache == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return nil, err
-		}
-		cache = filepath.Join(home, ".cache")
+	whole, err := home.Cache(pattern...)
+	if err != nil {
+		return nil, err
 	}
-	return filepath.Glob(filepath.Join(append([]string{cache, "agentfly"}, pattern...)...))
+	return filepath.Glob(whole)
 }
 
 func packaged() Check {

@@ -1,6 +1,7 @@
 package home_test
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -20,4 +21,24 @@ func TestExpand(t *testing.T) {
 	}
 	t.Setenv("HOME", "")
 	require.Equal(t, "~/a", home.Expand("~/a"), "nobody knows where it is")
+}
+
+func TestCache(t *testing.T) {
+	t.Chdir(t.TempDir())
+	dir, err := os.Getwd()
+	require.NoError(t, err)
+	t.Setenv("HOME", dir)
+	for variable, want := range map[string]string{"": filepath.Join(dir, ".cache"), "/cache": "/cache", "rel": filepath.Join(dir, "rel")} {
+		t.Setenv("XDG_CACHE_HOME", variable)
+		got, err := home.Cache()
+		require.NoError(t, err)
+		require.Equal(t, filepath.Join(want, "agentfly"), got)
+		got, err = home.Cache("models", "a")
+		require.NoError(t, err)
+		require.Equal(t, filepath.Join(want, "agentfly", "models", "a"), got)
+	}
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", "")
+	_, err = home.Cache()
+	require.EqualError(t, err, "there is no cache folder: $HOME is not defined; set XDG_CACHE_HOME")
 }

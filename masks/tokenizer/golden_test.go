@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/internal/home"
 )
 
 // golden is what scripts/goldens/tokenizer.py wrote.
@@ -115,13 +117,8 @@ func sameIDs(a, b []int32) bool {
 // cacheFolder is where scripts/goldens/fetch_tokenizers.sh has put a public tokenizer; without it the test is skipped.
 func cacheFolder(t testing.TB, name string) string {
 	t.Helper()
-	cache := os.Getenv("XDG_CACHE_HOME")
-	if cache == "" {
-		home, err := os.UserHomeDir()
-		require.NoError(t, err)
-		cache = filepath.Join(home, ".cache")
-	}
-	dir := filepath.Join(cache, "agentfly", "tokenizers", name)
+	dir, err := home.Cache("tokenizers", name)
+	require.NoError(t, err)
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("tokenizer %s is not in the cache folder; scripts/goldens/fetch_tokenizers.sh fetches it", name)
 	}

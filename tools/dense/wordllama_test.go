@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/agentfly/agentfly/internal/home"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/tools/dense"
 	"github.com/stretchr/testify/require"
@@ -18,9 +19,8 @@ func load(dir string) (dense.Tokenizer, error) { return tokenizer.Load(dir) }
 // fetched is the folder of the sentence model that a package ships.
 func fetched(t testing.TB) string {
 	t.Helper()
-	cache, err := os.UserCacheDir()
+	dir, err := home.Cache("models", "wordllama-l2-supercat-256")
 	require.NoError(t, err)
-	dir := filepath.Join(cache, "agentfly", "models", "wordllama-l2-supercat-256")
 	if _, err := os.Stat(dir); err != nil {
 		out, err := exec.CommandContext(t.Context(), "python3", "../../scripts/fetch.py", "sentence-model").CombinedOutput()
 		if err != nil {
