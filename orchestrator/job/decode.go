@@ -232,7 +232,9 @@ func (d *decoder) fill(n *yaml.Node, v reflect.Value, f reflect.StructField, pat
 			d.freeMap(n, v, path)
 			return
 		}
-		d.textMap(n, v, path)
+		if texts := d.texts(n, path); texts != nil {
+			v.Set(reflect.ValueOf(texts))
+		}
 	default:
 		d.found.fail(n, "%s: the dialect has a field of type %s that cannot be read", path, v.Type())
 	}
@@ -277,17 +279,18 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, f reflect.StructField, pat
 	}
 }
 
-func (d *decoder) textMap(n *yaml.Node, v reflect.Value, path string) {
+// texts reads a mapping of texts; of null, and of what is none, it is nil.
+func (d *decoder) texts(n *yaml.Node, path string) map[string]string {
 	if n.ShortTag() == "!!null" {
-		return
+		return nil
 	}
 	if n.Kind != yaml.MappingNode {
 		d.found.fail(n, "%s: %s, allowed is a mapping of texts", path, kindName(n))
-		return
+		return nil
 	}
 	out := map[string]string{}
 	d.mapping(n, path, func(key, value *yaml.Node) { out[key.Value] = d.scalars.text(value, path+"."+key.Value) })
-	v.Set(reflect.ValueOf(out))
+	return out
 }
 
 // freeMap reads parameters that only who takes them knows.

@@ -66,7 +66,7 @@ func decodeSource(d *decoder, n *yaml.Node, path string) (s Source) {
 			case "weight":
 				s.Weight = int(d.scalars.integer(value, at, limits{min: 1, max: maxWeight, hasMin: true, hasMax: true}))
 			case "columns":
-				s.Columns = decodeColumns(d, value, at)
+				s.Columns = d.texts(value, at)
 			default:
 				d.unknown(key, path, []string{"path", "weight", "name", "columns"})
 			}
@@ -82,16 +82,6 @@ func decodeSource(d *decoder, n *yaml.Node, path string) (s Source) {
 		s.Name = strings.TrimSuffix(base, filepath.Ext(base))
 	}
 	return s
-}
-
-func decodeColumns(d *decoder, n *yaml.Node, path string) map[string]string {
-	if n.Kind != yaml.MappingNode {
-		d.found.fail(n, "%s: %s, allowed is a mapping of texts", path, kindName(n))
-		return nil
-	}
-	out := map[string]string{}
-	d.mapping(n, path, func(key, value *yaml.Node) { out[key.Value] = d.scalars.text(value, path+"."+key.Value) })
-	return out
 }
 
 // Weighted tells whether the job gives one of the sources a weight.

@@ -24,6 +24,9 @@ func TestSourcesOfTasks(t *testing.T) {
 		"none":  {"data: {train: null}", nil},
 		"one":   {"data: {train: a/train.jsonl}", job.Sources{{Path: "a/train.jsonl", Name: "train"}}},
 		"paths": {"data: {train: [a.jsonl, b.json]}", job.Sources{{Path: "a.jsonl", Name: "a"}, {Path: "b.json", Name: "b"}}},
+		"no columns of its own": {
+			"data: {columns: {prompt: q}, train: [{path: a.jsonl, columns: null}]}", job.Sources{{Path: "a.jsonl", Name: "a"}},
+		},
 		"weights": {
 			"data: {train: [{path: x/train.jsonl, name: x, weight: 3, columns: {prompt: q}}, {path: y.jsonl}]}",
 			job.Sources{{Path: "x/train.jsonl", Name: "x", Weight: 3, Columns: map[string]string{"prompt": "q"}}, {Path: "y.jsonl", Name: "y"}},
