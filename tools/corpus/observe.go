@@ -1,6 +1,8 @@
 package corpus
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/agentfly/agentfly/tools"
@@ -24,11 +26,38 @@ func Amounts(topK, maxChars *int) (k, chars int, err error) {
 	return k, chars, nil
 }
 
-// Observe is the observation of a retrieval: the text of Layout, and for rewards the ids and scores.
-func Observe(passages []Passage, scores []float64, maxChars int) tools.Observation {
-	ids := make([]string, len(passages))
-	for i, p := range passages {
-		ids[i] = p.ID
+// Hit is a passage that a query found.
+type Hit struct {
+	Passage
+	Score float64 // the cosine, where passages are found by meaning
+}
+
+type tool struct {
+	spec     tools.Spec
+	query    func(ctx context.Context, text string, k int) ([]Hit, error)
+	k, chars int
+}
+
+// NewTool makes a tool whose argument is the query that k passages are found for.
+func NewTool(spec tools.Spec, query func(ctx context.Context, text string, k int) ([]Hit, error), k, maxChars int) tools.Tool {
+	return &tool{spec, query, k, maxChars}
+}
+
+func (t *tool) Spec() tools.Spec { return t.spec }
+
+// Call observes the text of Layout, and for rewards the ids and scores.
+func (t *tool) Call(ctx context.Context, c tools.Call) (tools.Observation, error) {
+	var a struct{ Query string }
+	if err := json.Unmarshal(c.Arguments, &a); err != nil {
+		return tools.Observation{}, fmt.Errorf("%s: the arguments cannot be read; give a query", t.spec.Name)
 	}
-	return tools.Observation{Text: Layout(passages, maxChars), Info: map[string]any{"ids": ids, "scores": scores}}
+	hits, err := t.query(ctx, a.Query, t.k)
+	if err != nil {
+		return tools.Observation{}, err
+	}
+	passages, ids, scores := make([]Passage, len(hits)), make([]string, len(hits)), make([]float64, len(hits))
+	for i, h := range hits {
+		passages[i], ids[i], scores[i] = h.Passage, h.ID, h.Score
+	}
+	return tools.Observation{Text: Layout(passages, t.chars), Info: map[string]any{"ids": ids, "scores": scores}}, nil
 }

@@ -50,12 +50,6 @@ type Options struct {
 	Warn          func(text string) // is told, in one line, that damaged vectors are computed again; nil: nobody
 }
 
-// Hit is a passage that a query found.
-type Hit struct {
-	corpus.Passage
-	Score float64 // cosine
-}
-
 // Index is safe for concurrent use.
 type Index struct {
 	embedder Embedder
@@ -146,7 +140,7 @@ func normalize(v []float32) error {
 func (x *Index) Len() int { return x.vectors.N() }
 
 // Query returns the k passages whose vectors are nearest to the query's, the nearest first; equal scores are ordered by id.
-func (x *Index) Query(ctx context.Context, text string, k int) ([]Hit, error) {
+func (x *Index) Query(ctx context.Context, text string, k int) ([]corpus.Hit, error) {
 	v, err := x.embedder.Embed(ctx, []string{x.options.QueryPrefix + text})
 	if err != nil {
 		return nil, err
@@ -161,13 +155,13 @@ func (x *Index) Query(ctx context.Context, text string, k int) ([]Hit, error) {
 	if err != nil {
 		return nil, err
 	}
-	hits := make([]Hit, len(best))
+	hits := make([]corpus.Hit, len(best))
 	for i, s := range best {
 		p, err := x.store.Passage(s.row)
 		if err != nil {
 			return nil, err
 		}
-		hits[i] = Hit{p, float64(s.score)}
+		hits[i] = corpus.Hit{Passage: p, Score: float64(s.score)}
 	}
 	return hits, nil
 }

@@ -59,7 +59,13 @@ func Factory(load func(dir string) (Tokenizer, error)) tools.Factory {
 			return nil, errors.Join(err, e.Close())
 		}
 		r.OnClose(x.Close)
-		return []tools.Tool{&tool{x, k, chars, p.URL == ""}}, nil
+		return []tools.Tool{corpus.NewTool(tools.Spec{
+			Name:          Name,
+			Description:   fmt.Sprintf("Searches a collection of passages by meaning and returns the %d that are nearest to the query.", k),
+			Parameters:    json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","description":"a question or a description of what to look for"}},"required":["query"],"additionalProperties":false}`),
+			Idempotent:    true,
+			Deterministic: p.URL == "", // an endpoint may batch, and its vectors differ in the last bits
+		}, x.Query, k, chars)}, nil
 	}
 }
 
@@ -73,36 +79,4 @@ func embedder(r *resources.Resources, p Params, load func(dir string) (Tokenizer
 		return nil, errors.New("model is missing: the folder of a static sentence model, or url and the name of a model there")
 	}
 	return NewStatic(r.Resolve(p.Model), load)
-}
-
-type tool struct {
-	index    *Index
-	k, chars int
-	local    bool
-}
-
-func (t *tool) Spec() tools.Spec {
-	return tools.Spec{
-		Name:          Name,
-		Description:   fmt.Sprintf("Searches a collection of passages by meaning and returns the %d that are nearest to the query.", t.k),
-		Parameters:    json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","description":"a question or a description of what to look for"}},"required":["query"],"additionalProperties":false}`),
-		Idempotent:    true,
-		Deterministic: t.local, // an endpoint may batch, and its vectors differ in the last bits
-	}
-}
-
-func (t *tool) Call(ctx context.Context, c tools.Call) (tools.Observation, error) {
-	var a struct{ Query string }
-	if err := json.Unmarshal(c.Arguments, &a); err != nil {
-		return tools.Observation{}, errors.New("dense_search: the arguments cannot be read; give a query")
-	}
-	hits, err := t.index.Query(ctx, a.Query, t.k)
-	if err != nil {
-		return tools.Observation{}, err
-	}
-	passages, scores := make([]corpus.Passage, len(hits)), make([]float64, len(hits))
-	for i, h := range hits {
-		passages[i], scores[i] = h.Passage, h.Score
-	}
-	return corpus.Observe(passages, scores, t.chars), nil
 }

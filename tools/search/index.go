@@ -37,12 +37,6 @@ const (
 	b  = 0.4
 )
 
-// Hit is a passage that a query found.
-type Hit struct {
-	corpus.Passage
-	Score float64
-}
-
 // Options of an index. The zero value searches titles and texts.
 type Options struct {
 	Fields []string          // "title", "text"; nil: both
@@ -194,7 +188,7 @@ func (x *Index) Len() int { return x.store.Len() }
 
 // Query returns the k best passages, the best first; equal scores are ordered by id. Any text is a query; a passage without any of
 // its terms is not found.
-func (x *Index) Query(ctx context.Context, text string, k int) ([]Hit, error) {
+func (x *Index) Query(ctx context.Context, text string, k int) ([]corpus.Hit, error) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	if x.closed {
@@ -214,13 +208,13 @@ func (x *Index) Query(ctx context.Context, text string, k int) ([]Hit, error) {
 		}
 	}
 	best := s.best(k)
-	hits := make([]Hit, len(best))
+	hits := make([]corpus.Hit, len(best))
 	for i, n := range best {
 		p, err := x.store.Passage(int(n))
 		if err != nil {
 			return nil, err
 		}
-		hits[i] = Hit{p, s.scores[n]}
+		hits[i] = corpus.Hit{Passage: p, Score: s.scores[n]}
 	}
 	return hits, nil
 }

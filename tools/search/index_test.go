@@ -117,8 +117,8 @@ func newTwin(words *analyzer, passages []corpus.Passage) *twin {
 	return w
 }
 
-func (w *twin) query(query string, k int) []Hit {
-	var hits []Hit
+func (w *twin) query(query string, k int) []corpus.Hit {
+	var hits []corpus.Hit
 	for i, p := range w.passages {
 		score := 0.0
 		for _, token := range w.words.Analyze([]byte(query)) {
@@ -133,10 +133,10 @@ func (w *twin) query(query string, k int) []Hit {
 			score += math.Log(1+(n-d+0.5)/(d+0.5)) * float64(tf) / (float64(tf) + 0.9*(1-0.4+0.4*float64(len(w.terms[i]))/(float64(w.total)/n)))
 		}
 		if score > 0 {
-			hits = append(hits, Hit{p, score})
+			hits = append(hits, corpus.Hit{Passage: p, Score: score})
 		}
 	}
-	slices.SortStableFunc(hits, func(a, b Hit) int {
+	slices.SortStableFunc(hits, func(a, b corpus.Hit) int {
 		if math.Abs(a.Score-b.Score) < 1e-12 {
 			return cmp.Compare(a.ID, b.ID)
 		}
@@ -263,7 +263,7 @@ func TestQueriesAtOnce(t *testing.T) {
 	passages, text := corpusOf(400, 9)
 	x := opened(t, passages, Options{})
 	queries := make([]string, 16)
-	want := make([][]Hit, len(queries))
+	want := make([][]corpus.Hit, len(queries))
 	for i := range queries {
 		queries[i] = text(8)
 		var err error

@@ -44,39 +44,11 @@ func Factory(ctx context.Context, r *resources.Resources, params map[string]any)
 		return nil, err
 	}
 	r.OnClose(x.Close)
-	return []tools.Tool{NewTool(x, k, chars)}, nil
-}
-
-type tool struct {
-	index    *Index
-	k, chars int
-}
-
-// NewTool makes the tool of an index: it answers with k passages, of each at most chars characters; 0 is all.
-func NewTool(x *Index, k, chars int) tools.Tool { return &tool{x, k, chars} }
-
-func (t *tool) Spec() tools.Spec {
-	return tools.Spec{
+	return []tools.Tool{corpus.NewTool(tools.Spec{
 		Name:          Name,
-		Description:   fmt.Sprintf("Searches a collection of passages for words and returns the %d that match best.", t.k),
+		Description:   fmt.Sprintf("Searches a collection of passages for words and returns the %d that match best.", k),
 		Parameters:    json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","description":"words to look for"}},"required":["query"],"additionalProperties":false}`),
 		Idempotent:    true,
 		Deterministic: true,
-	}
-}
-
-func (t *tool) Call(ctx context.Context, c tools.Call) (tools.Observation, error) {
-	var a struct{ Query string }
-	if err := json.Unmarshal(c.Arguments, &a); err != nil {
-		return tools.Observation{}, fmt.Errorf("search: the arguments cannot be read; give a query")
-	}
-	hits, err := t.index.Query(ctx, a.Query, t.k)
-	if err != nil {
-		return tools.Observation{}, err
-	}
-	passages, scores := make([]corpus.Passage, len(hits)), make([]float64, len(hits))
-	for i, h := range hits {
-		passages[i], scores[i] = h.Passage, h.Score
-	}
-	return corpus.Observe(passages, scores, t.chars), nil
+	}, x.Query, k, chars)}, nil
 }
