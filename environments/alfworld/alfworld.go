@@ -7,6 +7,7 @@
 package alfworld
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -63,18 +64,13 @@ func open(ctx context.Context, r *resources.Resources, params map[string]any) (e
 	if err != nil {
 		return nil, err
 	}
-	deterministic := true
-	told := instructions
-	if p.Instruction != nil {
-		told = *p.Instruction
-	}
 	return pyenv.New(ctx, r, pyenv.Options{
 		Name: "alfworld", File: "alfworldgames.py", Source: append(append([]byte(nil), games...), world...),
 		Config: map[string]any{
 			"class": "alfworldgames.py:World", "protocol": "gymnasium", "max_steps": p.MaxSteps, "requires": map[string]string{"alfworld": Version},
 			"kwargs": map[string]any{"types": p.Types, "data": data, "eval_fold": p.EvalFold, "list_actions": p.ListActions},
 		},
-		Instructions: &told, Deterministic: &deterministic,
+		Instructions: cmp.Or(p.Instruction, new(instructions)), Deterministic: new(true),
 		Worker: pyenv.Worker{Interpreter: p.Interpreter},
 	})
 }

@@ -6,6 +6,7 @@
 package reasoning
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -79,18 +80,13 @@ func open(ctx context.Context, r *resources.Resources, params map[string]any) (e
 	if p.Config == nil {
 		p.Config = map[string]map[string]any{}
 	}
-	deterministic := true
-	told := instructions
-	if p.Instruction != nil {
-		told = *p.Instruction
-	}
 	return pyenv.New(ctx, r, pyenv.Options{
 		Name: "reasoning_gym", File: "reasoninggym.py", Source: world,
 		Config: map[string]any{
 			"class": "reasoninggym.py:World", "protocol": "gymnasium", "requires": map[string]string{"reasoning-gym": Version},
 			"kwargs": map[string]any{"datasets": p.Datasets, "config": p.Config, "size": p.Size, "seed": p.Seed},
 		},
-		Instructions: &told, Deterministic: &deterministic,
+		Instructions: cmp.Or(p.Instruction, new(instructions)), Deterministic: new(true),
 		Worker: pyenv.Worker{Interpreter: p.Interpreter, Sandboxed: p.Sandboxed, Show: p.Show},
 	})
 }

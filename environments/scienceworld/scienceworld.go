@@ -6,6 +6,7 @@
 package scienceworld
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -66,11 +67,6 @@ func open(ctx context.Context, r *resources.Resources, params map[string]any) (e
 	if p.Simplification == "none" {
 		p.Simplification = ""
 	}
-	deterministic := true
-	told := instructions
-	if p.Instruction != nil {
-		told = *p.Instruction
-	}
 	return pyenv.New(ctx, r, pyenv.Options{
 		Name: "scienceworld", File: "scienceworld_world.py", Source: world,
 		Config: map[string]any{
@@ -78,7 +74,7 @@ func open(ctx context.Context, r *resources.Resources, params map[string]any) (e
 			"kwargs": map[string]any{"tasks": p.Tasks, "simplification": p.Simplification, "eval_fold": p.EvalFold},
 		},
 		Variables:    pyenv.Java(p.Heap),
-		Instructions: &told, Deterministic: &deterministic,
+		Instructions: cmp.Or(p.Instruction, new(instructions)), Deterministic: new(true),
 		Worker: pyenv.Worker{Interpreter: p.Interpreter, Memory: -1}, // Java reserves more than it uses; its heap is bounded
 	})
 }

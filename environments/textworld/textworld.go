@@ -7,6 +7,7 @@
 package textworld
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -65,18 +66,13 @@ func open(ctx context.Context, r *resources.Resources, params map[string]any) (e
 	if p.Params == nil {
 		p.Params = map[string]any{}
 	}
-	deterministic := true
-	told := instructions
-	if p.Instruction != nil {
-		told = *p.Instruction
-	}
 	return pyenv.New(ctx, r, pyenv.Options{
 		Name: "textworld", File: "textworldgames.py", Source: world,
 		Config: map[string]any{
 			"class": "textworldgames.py:World", "protocol": "gymnasium", "max_steps": p.MaxSteps, "requires": map[string]string{"textworld": Version},
 			"kwargs": map[string]any{"game": p.Game, "params": p.Params, "eval_fold": p.EvalFold, "list_actions": p.ListActions, "cache": cache},
 		},
-		Instructions: &told, Deterministic: &deterministic,
+		Instructions: cmp.Or(p.Instruction, new(instructions)), Deterministic: new(true),
 		Worker: pyenv.Worker{Interpreter: p.Interpreter},
 	})
 }

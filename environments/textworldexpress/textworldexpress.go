@@ -6,6 +6,7 @@
 package textworldexpress
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -58,11 +59,6 @@ func open(ctx context.Context, r *resources.Resources, params map[string]any) (e
 	case p.MaxSteps < 1 || p.Heap < 64:
 		return nil, errors.New("max_steps must be above 0, and heap 64 or more; leave them out for the defaults")
 	}
-	deterministic := true
-	told := instructions
-	if p.Instruction != nil {
-		told = *p.Instruction
-	}
 	return pyenv.New(ctx, r, pyenv.Options{
 		Name: "textworld_express", File: "textworldexpress.py", Source: world,
 		Config: map[string]any{
@@ -70,7 +66,7 @@ func open(ctx context.Context, r *resources.Resources, params map[string]any) (e
 			"kwargs": map[string]any{"game": p.Game, "params": p.Params, "eval_fold": p.EvalFold, "list_actions": p.ListActions, "max_steps": p.MaxSteps, "keep_score": p.KeepScore},
 		},
 		Variables:    pyenv.Java(p.Heap),
-		Instructions: &told, Deterministic: &deterministic,
+		Instructions: cmp.Or(p.Instruction, new(instructions)), Deterministic: new(true),
 		Worker: pyenv.Worker{Interpreter: p.Interpreter, Memory: -1}, // Java reserves more than it uses; its heap is bounded
 	})
 }
