@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -184,7 +185,7 @@ func onlyTool(specs []tools.Spec) (theTool, error) {
 
 // call calls the tool with a text.
 func (t theTool) call(text string) (trajectory.ToolCall, error) {
-	arguments, err := tools.Marshal(map[string]string{t.argument: text})
+	arguments, err := wording.JSON(map[string]string{t.argument: text})
 	return trajectory.ToolCall{Name: t.name, Arguments: arguments}, err
 }
 

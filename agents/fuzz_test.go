@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // fuzzFormat fuzzes a format: Parse keeps its promises, and a stream in pieces tells what the whole tells.
@@ -50,7 +50,7 @@ func FuzzQwenText(f *testing.F) {
 				return
 			}
 		}
-		want, err := tools.Marshal(s)
+		want, err := wording.JSON(s)
 		require.NoError(t, err)
 		require.Equal(t, called("calculator", `{"expression": `+string(want)+`}`), parse(t, format, "<function=calculator><parameter=expression>\n"+s+"\n</parameter></function>"))
 	})

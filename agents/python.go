@@ -76,7 +76,7 @@ func (f *pythonFormat) Stops() []string { return f.stops }
 
 // call runs a function and reads what it returns, strictly.
 func (f *pythonFormat) call(ctx context.Context, name string, arguments map[string]any, into any) error {
-	data, err := tools.Marshal(arguments)
+	data, err := wording.JSON(arguments)
 	if err != nil {
 		return err
 	}

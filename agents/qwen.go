@@ -238,7 +238,7 @@ func qwenLiterals(values []any, allowed, types []string) (form.Expr, error) {
 		if len(allowed) > 0 && !slices.ContainsFunc(kindsOf(v), func(t string) bool { return slices.Contains(allowed, t) }) {
 			continue
 		}
-		written, err := tools.Marshal(v)
+		written, err := wording.JSON(v)
 		if err != nil {
 			return form.Expr{}, err
 		}
@@ -246,7 +246,7 @@ func qwenLiterals(values []any, allowed, types []string) (form.Expr, error) {
 		if !ok {
 			text = string(written)
 		}
-		back, err := tools.Marshal(typed(text, types))
+		back, err := wording.JSON(typed(text, types))
 		if err != nil || string(back) != string(written) || strings.Contains(text, "<") || strings.Trim(text, "\n") != text {
 			return form.Expr{}, fmt.Errorf("the value %s cannot be written between tags", wording.Clip(string(written), 80))
 		}
@@ -343,11 +343,11 @@ func (f *qwen) arguments(name, body string) (json.RawMessage, string) {
 	var b bytes.Buffer
 	b.WriteByte('{')
 	for i, key := range keys {
-		k, err := tools.Marshal(key)
+		k, err := wording.JSON(key)
 		if err != nil {
 			return nil, " cannot be read"
 		}
-		v, err := tools.Marshal(values[key])
+		v, err := wording.JSON(values[key])
 		if err != nil {
 			return nil, " cannot be read"
 		}

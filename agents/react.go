@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
@@ -173,7 +174,7 @@ func (f *react) call(text string, all []section) (trajectory.ToolCall, string) {
 		if json.Unmarshal([]byte(input), &quoted) == nil {
 			input = quoted
 		}
-		arguments, err := tools.Marshal(map[string]string{tool.argument: input})
+		arguments, err := wording.JSON(map[string]string{tool.argument: input})
 		if err != nil {
 			return out, "the input of " + line(name) + " cannot be read; " + reactUsage
 		}

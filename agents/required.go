@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	form "github.com/agentfly/agentfly/grammar"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/tools"
 )
 
@@ -34,7 +35,7 @@ func namedCalls(specs []tools.Spec, key string) (form.Expr, error) {
 		if err != nil {
 			return form.Expr{}, err
 		}
-		name, err := tools.Marshal(spec.Name)
+		name, err := wording.JSON(spec.Name)
 		if err != nil {
 			return form.Expr{}, err
 		}

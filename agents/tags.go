@@ -189,7 +189,7 @@ func (f *tags) call(name string, t tagTool, rest string) Parsed {
 	c := trajectory.ToolCall{Name: name}
 	switch {
 	case t.argument != "":
-		arguments, err := tools.Marshal(map[string]string{t.argument: body})
+		arguments, err := wording.JSON(map[string]string{t.argument: body})
 		if err != nil {
 			return Parsed{Errors: []string{fmt.Sprintf("the call of %s cannot be read; write %s", name, t.usage)}}
 		}

@@ -114,7 +114,7 @@ func (q *Request) finish(body []byte, conversation ...string) error {
 		delete(asked, name)
 	}
 	var err error
-	if q.Asked, err = marshal(asked); err != nil {
+	if q.Asked, err = wording.JSON(asked); err != nil {
 		return badf("", "the request is not JSON: %v", err)
 	}
 	var e *Error
@@ -192,7 +192,7 @@ func arguments(text string) json.RawMessage {
 	if json.Valid([]byte(text)) {
 		return json.RawMessage(text)
 	}
-	quoted, _ := marshal(text) // never fails
+	quoted, _ := wording.JSON(text) // never fails
 	return quoted
 }
 

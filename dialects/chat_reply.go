@@ -3,6 +3,7 @@ package dialects
 import (
 	"net/http"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -110,7 +111,7 @@ func (chat) Whole(_ *Request, r Reply) ([]byte, error) {
 	out, finish := chatBase(r, "chat.completion"), openAIFinish(r.Finish)
 	out.Choices = []chatChoice{{Message: said, Finish: &finish, Stop: r.Stop}}
 	out.Usage = openAIUsageOf(r.Usage)
-	return marshal(out)
+	return wording.JSON(out)
 }
 
 func chatBase(r Reply, object string) chatReply {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // Completions is OpenAI's completions of a text or of token ids.
@@ -114,7 +116,7 @@ func completionBase(r Reply) completionReply {
 func (completions) Whole(_ *Request, r Reply) ([]byte, error) {
 	out, finish := completionBase(r), completionFinish(r.Finish)
 	out.Choices, out.Usage = []completionChoice{{Text: r.Content, Finish: &finish, Stop: r.Stop}}, openAIUsageOf(r.Usage)
-	return marshal(out)
+	return wording.JSON(out)
 }
 
 func completionFinish(f Finish) string {

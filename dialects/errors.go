@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // Codes of errors that clients tell apart.
@@ -53,7 +55,7 @@ func fail(w http.ResponseWriter, e *Error, v any) {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer")
 	}
-	data, err := marshal(v)
+	data, err := wording.JSON(v)
 	if err != nil { // never: it holds texts
 		data = []byte(`{}`)
 	}

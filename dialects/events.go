@@ -1,9 +1,9 @@
 package dialects
 
 import (
-	"bytes"
-	"encoding/json"
 	"net/http"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // Events writes server-sent events. The status is sent with the first one, so that an error before it can have its own.
@@ -23,7 +23,7 @@ func (e *Events) Begun() bool { return e.begun }
 
 // Send writes v as one event and flushes it. name "": the event has no name.
 func (e *Events) Send(name string, v any) error {
-	data, err := marshal(v)
+	data, err := wording.JSON(v)
 	if err != nil {
 		return err
 	}
@@ -56,15 +56,4 @@ func (e *Events) write(p []byte) error {
 		return err
 	}
 	return e.control.Flush()
-}
-
-// marshal writes JSON in one line, without escaping < > &.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -92,7 +93,7 @@ func line(t testing.TB, m trajectory.Message) []byte {
 	for _, c := range m.ToolCalls {
 		v.Calls = append(v.Calls, call{c.ID, c.Name, string(c.Arguments)})
 	}
-	out, err := marshal(v)
+	out, err := wording.JSON(v)
 	require.NoError(t, err)
 	return out
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // Messages is Anthropic's Messages.
@@ -104,7 +106,7 @@ func (messages) Whole(_ *Request, r Reply) ([]byte, error) {
 		content = append(content, object{"type": "tool_use", "id": c.ID, "name": c.Name, "input": toolInput(c.Arguments)})
 	}
 	stop, sequence := anthropicStop(r)
-	return marshal(anthropicMessage(r, content, stop, sequence))
+	return wording.JSON(anthropicMessage(r, content, stop, sequence))
 }
 
 // Stream begins a streamed reply.

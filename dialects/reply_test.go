@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -506,7 +507,7 @@ func TestStreamEqualsWhole(t *testing.T) {
 func compact(t testing.TB, s string) string {
 	var v any
 	require.NoError(t, json.Unmarshal([]byte(s), &v))
-	b, err := marshal(v)
+	b, err := wording.JSON(v)
 	require.NoError(t, err)
 	return string(b)
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -103,7 +104,7 @@ func (responses) Whole(q *Request, r Reply) ([]byte, error) {
 	for i := range r.Calls {
 		output = append(output, callItem(q, numbered("fc_", r.ID, i), "completed", argumentsText(r.Calls[i].Arguments), &r.Calls[i]))
 	}
-	return marshal(response(q, r, status, output))
+	return wording.JSON(response(q, r, status, output))
 }
 
 // Stream begins a streamed reply.

@@ -162,7 +162,7 @@ func newChatTool(name, description string, parameters json.RawMessage) (json.Raw
 	if given(parameters) || isObject(parameters) {
 		t.Function.Parameters = parameters
 	}
-	return marshal(t)
+	return wording.JSON(t)
 }
 
 // responsesTools takes the functions. Hosted tools, such as web_search, and custom ones are left out. Those that the client runs itself but only the

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -287,11 +286,8 @@ func stream(r *http.Request, out dialects.Writer, s *Session, c *call) {
 
 // reply writes v as JSON.
 func reply(w http.ResponseWriter, status int, v any) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // of maps of texts and numbers
+	data, _ := wording.JSON(v) // of maps of texts and numbers
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // the client may be gone; nobody is left to tell
+	_, _ = w.Write(data) // the client may be gone; nobody is left to tell
 }

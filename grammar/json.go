@@ -1,8 +1,7 @@
 package grammar
 
 import (
-	"encoding/json"
-	"strings"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // The parts of JSON. Blanks between them are bounded, so that a model cannot write blanks for ever: none or one, or a line break and
@@ -89,9 +88,6 @@ func quoted(s runeSet) Expr {
 
 // literal is a value in JSON, as a model writes it: < > & are not escaped.
 func literal(v any) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // of what was decoded
-	return strings.TrimSuffix(b.String(), "\n")
+	written, _ := wording.JSON(v) // of what was decoded
+	return string(written)
 }

@@ -108,7 +108,7 @@ func (d declared) schema(doc docstring) (json.RawMessage, error) {
 		}
 		rest = s
 	}
-	return encode(struct {
+	return wording.JSON(struct {
 		Type       string   `json:"type"`
 		Properties object   `json:"properties"`
 		Required   []string `json:"required"`
@@ -164,7 +164,7 @@ func withDoc(schema json.RawMessage, doc argDoc) (json.RawMessage, error) {
 			return nil, err
 		}
 	}
-	return encode(s)
+	return wording.JSON(s)
 }
 
 // object is a JSON object whose members keep their order.
@@ -181,7 +181,7 @@ func (o object) has(name string) bool {
 
 // describe sets the description: after the type, where a reader looks for it.
 func (o *object) describe(text string) error {
-	value, err := encode(text)
+	value, err := wording.JSON(text)
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (o object) readDocs() (object, error) {
 				}
 				members[i] = v
 			}
-			v, err := encode(members)
+			v, err := wording.JSON(members)
 			if err != nil {
 				return nil, err
 			}
@@ -247,7 +247,7 @@ func (o object) readDocs() (object, error) {
 				return nil, err
 			}
 		}
-		if out[i].value, err = encode(properties); err != nil {
+		if out[i].value, err = wording.JSON(properties); err != nil {
 			return nil, err
 		}
 	}
@@ -289,7 +289,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		name, err := encode(m.name)
+		name, err := wording.JSON(m.name)
 		if err != nil {
 			return nil, err
 		}
@@ -299,13 +299,4 @@ func (o object) MarshalJSON() ([]byte, error) {
 	}
 	b.WriteByte('}')
 	return b.Bytes(), nil
-}
-
-// encode writes JSON without escapes for HTML: a model reads it.
-func encode(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -87,7 +88,7 @@ func (c *content) MarshalJSON() ([]byte, error) {
 	if c.null {
 		return []byte("null"), nil
 	}
-	return marshal(c.text)
+	return wording.JSON(c.text)
 }
 
 // chatJob is a request that passed its checks.

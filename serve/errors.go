@@ -1,9 +1,7 @@
 package serve
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // badf is a request that is wrong in param.
@@ -82,7 +81,7 @@ func fail(w http.ResponseWriter, err error) {
 
 // reply writes v as JSON.
 func reply(w http.ResponseWriter, status int, v any) {
-	data, err := marshal(v)
+	data, err := wording.JSON(v)
 	if err != nil {
 		status, data = http.StatusInternalServerError, []byte(`{"error":{"message":"serve: the reply cannot be written as JSON","type":"InternalServerError","param":null,"code":500}}`)
 	}
@@ -94,15 +93,4 @@ func writeJSON(w http.ResponseWriter, status int, data []byte) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	w.WriteHeader(status)
 	_, _ = w.Write(data) // the client may be gone; nobody is left to tell
-}
-
-// marshal writes JSON without escaping < > &.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }

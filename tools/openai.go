@@ -1,9 +1,9 @@
 package tools
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // openAITool is an element of OpenAI's `tools` array.
@@ -35,16 +35,5 @@ func OpenAI(specs []Spec) ([]byte, error) {
 		out[i].Type = "function"
 		out[i].Function.Name, out[i].Function.Description, out[i].Function.Parameters = s.Name, s.Description, s.Parameters
 	}
-	return Marshal(out)
-}
-
-// Marshal writes JSON without escaping < > &, which a model would read as text.
-func Marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, fmt.Errorf("tools: %w", err)
-	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
+	return wording.JSON(out)
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/agentfly/agentfly/environments"
-	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // solvers say what to do on a page from what is seen of it at its beginning.
@@ -73,7 +73,7 @@ func (v view) find(role, name string) int {
 }
 
 func call(name string, args map[string]any) []environments.Action {
-	b, _ := tools.Marshal(args) // texts and numbers
+	b, _ := wording.JSON(args) // texts and numbers
 	return []environments.Action{{Name: name, Arguments: b}}
 }
 

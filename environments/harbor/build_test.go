@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/environments"
-	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // docker is a task whose Dockerfile has these lines behind FROM.
@@ -25,7 +25,7 @@ func docker(lines string) map[string]string {
 // use calls a tool in an episode.
 func use(t testing.TB, e environments.Environment, name string, arguments map[string]any) environments.Result {
 	t.Helper()
-	args, err := tools.Marshal(arguments)
+	args, err := wording.JSON(arguments)
 	require.NoError(t, err)
 	r, err := e.Step(t.Context(), environments.Action{Name: name, Arguments: args})
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/environments/boxed"
-	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // environment plays one task at a time.
@@ -214,7 +214,7 @@ func (e *environment) Solution(context.Context) ([]environments.Action, error) {
 		name, value, _ := strings.Cut(v, "=")
 		fmt.Fprintf(&b, "export %s='%s'\n", name, strings.ReplaceAll(value, "'", `'\''`))
 	}
-	script, err := tools.Marshal(map[string]string{"command": b.String() + "bash " + at + "/solve.sh"})
+	script, err := wording.JSON(map[string]string{"command": b.String() + "bash " + at + "/solve.sh"})
 	if err != nil {
 		return nil, err
 	}

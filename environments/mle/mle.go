@@ -370,7 +370,7 @@ func (e *environment) Solution(context.Context) ([]environments.Action, error) {
 	case "clusters":
 		code = centroidFit
 	}
-	args, err := tools.Marshal(map[string]string{"code": code})
+	args, err := wording.JSON(map[string]string{"code": code})
 	if err != nil {
 		return nil, err
 	}

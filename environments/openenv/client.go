@@ -206,7 +206,7 @@ func (e *environment) Reset(ctx context.Context, s environments.Start) (environm
 		return nil, err
 	}
 	data["seed"] = s.Seed
-	raw, err := encode(data)
+	raw, err := wording.JSON(data)
 	if err != nil {
 		return nil, environments.WrongTask("the task's fields cannot be sent: %v", err)
 	}
@@ -284,7 +284,7 @@ func (s *source) data(a environments.Action) (json.RawMessage, error) {
 		if !ok {
 			return nil, fmt.Errorf("the environment has no tool %q", a.Name)
 		}
-		return encode(map[string]any{"type": callTool, "tool_name": name, "arguments": arguments})
+		return wording.JSON(map[string]any{"type": callTool, "tool_name": name, "arguments": arguments})
 	case s.action.schema != nil:
 		return arguments, nil
 	}
@@ -311,7 +311,7 @@ func (s *source) result(o observed) (r environments.Result, err error) {
 	}
 	r.Terminated, r.Truncated = o.Done && !cut, o.Done && cut
 	var said *bool
-	if data, err := encode(metadata[ownMetadata]); err == nil {
+	if data, err := wording.JSON(metadata[ownMetadata]); err == nil {
 		var ours own
 		if json.Unmarshal(data, &ours) == nil {
 			r.Anchor, said = ours.Anchor, ours.Success

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/internal/httpserver"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // ServerOptions of a Server. A zero field is the default that stands beside it.
@@ -129,7 +130,7 @@ func fail(w http.ResponseWriter, status int, text string) {
 }
 
 func answer(w http.ResponseWriter, status int, v any) {
-	data, err := encode(v)
+	data, err := wording.JSON(v)
 	if err != nil {
 		status, data = http.StatusInternalServerError, []byte(`{"detail":"the answer cannot be written"}`)
 	}
@@ -239,7 +240,7 @@ func (v *Server) websocket(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if rpc {
-			reply, err := encode(v.mcp.answer(c.ctx, data, s))
+			reply, err := wording.JSON(v.mcp.answer(c.ctx, data, s))
 			if err != nil || !c.write(reply) {
 				return
 			}
@@ -270,9 +271,9 @@ func errorFrame(d details) []byte { return must(map[string]any{"type": "error", 
 
 // must encodes what always can be.
 func must(v any) []byte {
-	data, err := encode(v)
+	data, err := wording.JSON(v)
 	if err != nil {
-		data, _ = encode(map[string]any{"type": "error", "data": details{Message: "the answer cannot be written: " + err.Error(), Code: codeExecution}})
+		data, _ = wording.JSON(map[string]any{"type": "error", "data": details{Message: "the answer cannot be written: " + err.Error(), Code: codeExecution}})
 	}
 	return data
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/internal/panics"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -288,7 +289,7 @@ func (s *session) act(ctx context.Context, a environments.Action) (r environment
 		err = fmt.Errorf("the environment gave the reward %v", r.Reward)
 	}
 	if err == nil {
-		if _, bad := encode(r.Info); bad != nil {
+		if _, bad := wording.JSON(r.Info); bad != nil {
 			err = fmt.Errorf("the environment's info is no JSON: %w", bad)
 		}
 	}

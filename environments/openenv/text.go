@@ -30,11 +30,11 @@ type texter struct {
 // functions are what templates may call: json writes any value, and value a text that is JSON as it is, such as a number.
 var functions = template.FuncMap{
 	"json": func(v any) (string, error) {
-		data, err := encode(v)
+		data, err := wording.JSON(v)
 		return string(data), err
 	},
 	"value": func(text string) (string, error) {
-		data, err := encode(valueOf(text))
+		data, err := wording.JSON(valueOf(text))
 		return string(data), err
 	},
 }
@@ -46,14 +46,6 @@ func valueOf(text string) any {
 		return v
 	}
 	return text
-}
-
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 func newTexter(text, image string) (t texter, err error) {
@@ -216,7 +208,7 @@ func plain(v any) (string, error) {
 	if text, ok := v.(string); ok {
 		return text, nil
 	}
-	data, err := encode(v)
+	data, err := wording.JSON(v)
 	return string(data), err
 }
 
@@ -296,7 +288,7 @@ func arguments(raw json.RawMessage) (json.RawMessage, error) {
 		delete(properties, "metadata")
 	}
 	delete(v, "title")
-	data, err := encode(v)
+	data, err := wording.JSON(v)
 	if err == nil {
 		_, err = tools.ParseSchema(data)
 	}
@@ -344,5 +336,5 @@ func (a actioner) write(text string) (json.RawMessage, error) {
 	if len(a.types) > 0 && !slices.Contains(a.types, "string") {
 		value = valueOf(text)
 	}
-	return encode(map[string]any{a.field: value})
+	return wording.JSON(map[string]any{a.field: value})
 }

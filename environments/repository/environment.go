@@ -9,7 +9,7 @@ import (
 
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/environments/boxed"
-	"github.com/agentfly/agentfly/tools"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // environment plays one task at a time.
@@ -189,7 +189,7 @@ func (e *environment) Solution(context.Context) ([]environments.Action, error) {
 	}
 	var out []environments.Action
 	for _, script := range e.work.solve {
-		args, err := tools.Marshal(map[string]string{"command": script})
+		args, err := wording.JSON(map[string]string{"command": script})
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-python/gpython/py"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/python/protocol"
 )
 
@@ -334,7 +335,7 @@ func (e *entry) signature(strict bool) (parameters []protocol.Parameter, rest js
 				s.Given = nil // an object at an address, another in every worker
 			}
 		}
-		text, err := marshal(s)
+		text, err := wording.JSON(s)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -350,7 +351,7 @@ func (e *entry) signature(strict bool) (parameters []protocol.Parameter, rest js
 			return nil, nil, err
 		}
 	}
-	rest, err = marshal(further)
+	rest, err = wording.JSON(further)
 	return parameters, rest, err
 }
 

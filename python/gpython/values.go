@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/go-python/gpython/py"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 const mostResult = 16 << 20 // bytes
@@ -147,11 +149,8 @@ func writeItems(b *bytes.Buffer, v py.Object, depth int) error {
 }
 
 func quote(s string) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string always can be
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	quoted, _ := wording.JSON(s) // a string always can be
+	return quoted
 }
 
 // str is str(v).

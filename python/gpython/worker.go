@@ -6,7 +6,6 @@ package gpython
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	_ "github.com/go-python/gpython/stdlib" // its modules, and the compiler
 
 	"github.com/agentfly/agentfly/internal/sysmon"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/python/protocol"
 )
 
@@ -249,20 +249,11 @@ func (f *file) describe(e *entry) (protocol.Declared, error) {
 	d := protocol.Declared{
 		Kind: e.kind, Name: e.name, Line: f.line(e), Doc: string(doc), Stateful: e.stateful(), Parameters: parameters, Open: rest != nil, Rest: rest, Injected: e.injected,
 	}
-	given, err := marshal(e.options)
+	given, err := wording.JSON(e.options)
 	if err == nil {
 		err = json.Unmarshal(given, &d.Options)
 	}
 	return d, err
-}
-
-// marshal is json.Marshal without escapes for HTML: the model sees these texts.
-func marshal(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // documented tells a docstring from another string that happens to be the function's first constant.

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/html/charset"
 
 	"github.com/agentfly/agentfly/internal/charsets"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/tools"
 )
 
@@ -153,11 +154,7 @@ func (t *tool) content(values map[string]json.RawMessage) ([]byte, error) {
 		if values == nil {
 			values = map[string]json.RawMessage{}
 		}
-		var b bytes.Buffer
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false)
-		err := e.Encode(values)
-		return bytes.TrimSpace(b.Bytes()), err
+		return wording.JSON(values)
 	case t.body != "":
 		return values[t.body], nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/tools"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -48,7 +49,7 @@ func observation(result *sdk.CallToolResult) (tools.Observation, error) {
 			o.Info = map[string]any{"result": content}
 		}
 		if len(result.Content) == 0 {
-			data, err := tools.Marshal(content)
+			data, err := wording.JSON(content)
 			if err != nil {
 				return o, err
 			}
