@@ -1,10 +1,11 @@
 // Package boxed is what environments have in common whose agent works on files in the sandbox: a folder for each episode with the tools shell and
-// file_create, file_read, file_edit, file_undo, file_list and file_grep, and programs of the environment's own in the same folder.
+// file_create, file_read, file_edit, file_undo, file_list and file_grep, programs of the environment's own in the same folder, and splits of tasks that
+// have names.
 //
 // Every call of the shell is one process tree, which is gone when the call returns: nothing that an agent started lives on until the environment
 // looks at the folder.
 //
-// It does not know tasks or rewards: the packages of the kinds do. It does not confine programs (package sandbox does).
+// It does not know what tasks are about, or rewards: the packages of the kinds do. It does not confine programs (package sandbox does).
 package boxed
 
 import (
@@ -32,8 +33,16 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// ShellName is the tool that runs a script.
-const ShellName = "shell"
+const (
+	ShellName  = "shell"  // the tool that runs a script
+	SubmitName = "submit" // the tool that ends an episode
+)
+
+// Submit is the tool of environments that judge the files when the agent says that it is done.
+var Submit = tools.Spec{
+	Name: SubmitName, Description: "Ends the work and has it tested. Nothing can be changed after it.",
+	Parameters: []byte(`{"type":"object","properties":{},"additionalProperties":false}`),
+}
 
 // fileTools are those of package tools/files.
 var fileTools = []string{"file_create", "file_read", "file_edit", "file_undo", "file_list", "file_grep"}

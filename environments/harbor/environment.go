@@ -65,7 +65,7 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 		return environments.Result{}, errors.New("harbor: step without an episode; reset first")
 	}
 	e.steps++
-	if a.Name == SubmitName {
+	if a.Name == boxed.SubmitName {
 		r, err := e.end(ctx)
 		r.Terminated = true
 		return r, err
@@ -218,7 +218,7 @@ func (e *environment) Solution(context.Context) ([]environments.Action, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []environments.Action{{Name: boxed.ShellName, Arguments: script}, {Name: SubmitName, Arguments: []byte(`{}`)}}, nil
+	return []environments.Action{{Name: boxed.ShellName, Arguments: script}, {Name: boxed.SubmitName, Arguments: []byte(`{}`)}}, nil
 }
 
 // What a name of a file goes on with before and behind the name of a folder, which is another one's then.

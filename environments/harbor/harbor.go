@@ -26,7 +26,6 @@ import (
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/sandbox"
-	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -152,19 +151,11 @@ var (
 	_ environments.Tasker = (*source)(nil)
 )
 
-// SubmitName is the tool that ends an episode.
-const SubmitName = "submit"
-
 const instructions = `You work on the files of a computer through tools. shell runs a bash script; there is no network, and programs that you start end with their call.
 When you are done, call submit: tests that you cannot see decide what your work is worth.`
 
 func (s *source) Spec() environments.Spec {
-	return environments.Spec{Tools: append(s.folders.Tools(), submit), Instructions: instructions, Deterministic: true}
-}
-
-var submit = tools.Spec{
-	Name: SubmitName, Description: "Ends the work and has it tested. Nothing can be changed after it.",
-	Parameters: []byte(`{"type":"object","properties":{},"additionalProperties":false}`),
+	return environments.Spec{Tools: append(s.folders.Tools(), boxed.Submit), Instructions: instructions, Deterministic: true}
 }
 
 func (s *source) New(context.Context, string) (environments.Environment, error) {
@@ -176,16 +167,8 @@ func (s *source) New(context.Context, string) (environments.Environment, error) 
 
 func (s *source) Close() error { return s.folders.Close() }
 
-// split are the names of a split's tasks: a fifth, and at least one of two, are those of Eval.
 func (s *source) split(split string) ([]string, error) {
-	train, eval := boxed.Split(s.params.Seed, slices.Collect(maps.Keys(s.tasks)))
-	switch split {
-	case environments.Train:
-		return train, nil
-	case environments.Eval:
-		return eval, nil
-	}
-	return nil, fmt.Errorf("harbor: there is no split %q; the splits are train and eval", wording.Clip(split, 64))
+	return boxed.Split(Name, s.params.Seed, slices.Collect(maps.Keys(s.tasks)), split)
 }
 
 // Tasks are folders of a split. The field "task" names one.
@@ -194,14 +177,7 @@ func (s *source) Tasks(split string, n int) ([]trajectory.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n < 0 || n > len(names) {
-		return nil, fmt.Errorf("harbor: %d tasks are asked for, and the split %s of %s has %d; say environment.tasks: {%s: %d}", n, split, s.params.Path, len(names), split, len(names))
-	}
-	out := make([]trajectory.Task, n)
-	for i := range out {
-		out[i] = trajectory.Task{ID: "harbor-" + names[i], Fields: map[string]any{"task": names[i]}}
-	}
-	return out, nil
+	return boxed.Tasks(Name, "task", s.params.Path, split, names, n)
 }
 
 // taskOf is the task that a start asks for: by its name, else one of the training split by the seed.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/environments/boxed"
 	"github.com/agentfly/agentfly/environments/environmenttest"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/sandbox"
@@ -112,7 +113,7 @@ func sh(t testing.TB, e environments.Environment, script string) environments.Re
 func text(r environments.Result) string { return environments.TextOf(r.Observation) }
 
 func send(t testing.TB, e environments.Environment) (environments.Result, error) {
-	return e.Step(t.Context(), environments.Action{Name: SubmitName, Arguments: []byte(`{}`)})
+	return e.Step(t.Context(), environments.Action{Name: boxed.SubmitName, Arguments: []byte(`{}`)})
 }
 
 func TestConformance(t *testing.T) {
@@ -525,7 +526,7 @@ func TestLimits(t *testing.T) {
 	e = begin(t, write(t, t.TempDir(), "a", map[string]string{"tests/test.sh": "sleep 30"}), "a", nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	_, err = e.Step(ctx, environments.Action{Name: SubmitName, Arguments: []byte(`{}`)})
+	_, err = e.Step(ctx, environments.Action{Name: boxed.SubmitName, Arguments: []byte(`{}`)})
 	require.ErrorContains(t, err, "environment.step_timeout")
 }
 

@@ -79,7 +79,7 @@ func (e *environment) Step(ctx context.Context, a environments.Action) (environm
 		return environments.Result{}, errors.New("repository: step without an episode; reset first")
 	}
 	e.steps++
-	if a.Name == SubmitName {
+	if a.Name == boxed.SubmitName {
 		r, err := e.finish(ctx)
 		r.Terminated = true
 		return r, err
@@ -195,5 +195,5 @@ func (e *environment) Solution(context.Context) ([]environments.Action, error) {
 		}
 		out = append(out, environments.Action{Name: boxed.ShellName, Arguments: args})
 	}
-	return append(out, environments.Action{Name: SubmitName, Arguments: []byte(`{}`)}), nil
+	return append(out, environments.Action{Name: boxed.SubmitName, Arguments: []byte(`{}`)}), nil
 }

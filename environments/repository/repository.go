@@ -24,7 +24,6 @@ import (
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/sandbox"
-	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -114,14 +113,6 @@ var (
 	_ environments.Tasker = (*source)(nil)
 )
 
-// SubmitName is the tool that ends an episode.
-const SubmitName = "submit"
-
-var submit = tools.Spec{
-	Name: SubmitName, Description: "Ends the work and has it tested. Nothing can be changed after it.",
-	Parameters: []byte(`{"type":"object","properties":{},"additionalProperties":false}`),
-}
-
 // instructions have the name of the repository's folder.
 const instructions = `You mend a repository, which is %s, through tools. shell runs a bash script there; there is no network, and programs that you start end with their call.
 When you are done, call submit: tests that you cannot see decide whether it is mended.`
@@ -131,7 +122,7 @@ func (s *source) Spec() environments.Spec {
 	if s.folders.Kind() != sandbox.Bubblewrap { // which alone shows it under that name
 		where = "the folder in which scripts begin"
 	}
-	return environments.Spec{Tools: append(s.folders.Tools(), submit), Instructions: fmt.Sprintf(instructions, where), Deterministic: true}
+	return environments.Spec{Tools: append(s.folders.Tools(), boxed.Submit), Instructions: fmt.Sprintf(instructions, where), Deterministic: true}
 }
 
 func (s *source) New(context.Context, string) (environments.Environment, error) {
@@ -149,26 +140,11 @@ func (s *source) Tasks(split string, n int) ([]trajectory.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n < 0 || n > len(names) {
-		return nil, fmt.Errorf("repository: %d tasks are asked for, and the split %s of %s has %d; say environment.tasks: {%s: %d}", n, split, s.params.Instances, len(names), split, len(names))
-	}
-	out := make([]trajectory.Task, n)
-	for i := range out {
-		out[i] = trajectory.Task{ID: "repository-" + names[i], Fields: map[string]any{"instance": names[i]}}
-	}
-	return out, nil
+	return boxed.Tasks(Name, "instance", s.params.Instances, split, names, n)
 }
 
-// split are the names of a split's instances: a fifth, and at least one of two, are those of Eval.
 func (s *source) split(split string) ([]string, error) {
-	train, eval := boxed.Split(s.params.Seed, slices.Collect(maps.Keys(s.instances)))
-	switch split {
-	case environments.Train:
-		return train, nil
-	case environments.Eval:
-		return eval, nil
-	}
-	return nil, fmt.Errorf("repository: there is no split %q; the splits are train and eval", wording.Clip(split, 64))
+	return boxed.Split(Name, s.params.Seed, slices.Collect(maps.Keys(s.instances)), split)
 }
 
 // work is what an episode is about.

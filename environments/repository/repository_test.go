@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/environments"
+	"github.com/agentfly/agentfly/environments/boxed"
 	"github.com/agentfly/agentfly/environments/environmenttest"
 	"github.com/agentfly/agentfly/resources"
 	"github.com/agentfly/agentfly/sandbox"
@@ -70,7 +71,7 @@ func sh(t testing.TB, e environments.Environment, script string) string {
 }
 
 func send(t testing.TB, e environments.Environment) (environments.Result, error) {
-	return e.Step(t.Context(), environments.Action{Name: SubmitName, Arguments: []byte(`{}`)})
+	return e.Step(t.Context(), environments.Action{Name: boxed.SubmitName, Arguments: []byte(`{}`)})
 }
 
 func reward(t testing.TB, e environments.Environment) float64 {
