@@ -26,7 +26,7 @@ import (
 var scenarios = map[string]func(g *Group) error{
 	"collectives": playCollectives, "shards": playShards, "dies": playDies, "stops": playStops, "fails": playFails,
 	"missing": func(*Group) error { return nil }, "patient": playPatient, "pipes": playPipes, "overlap": playOverlap,
-	"late sum": playLateSum, "twice": playTwice, "release": playRelease, "both": playBoth,
+	"late sum": playLateSum, "twice": playTwice, "release": playRelease, "both": playBoth, "pauses": playPauses,
 	"context":         func(g *Group) error { return playNeighbours(g, Neighbours{Context: g}) },
 	"tensor":          func(g *Group) error { return playNeighbours(g, Neighbours{Tensor: g}) },
 	"context traffic": playContextTraffic, "tensor traffic": playTensorTraffic,
@@ -494,6 +494,68 @@ func playPatient(g *Group) error {
 	return g.Barrier()
 }
 
+// playPauses: all ranks are stopped for longer than the timeout while they wait for one of them to join, for rank 0 in patience, and for
+// the last at a barrier.
+func playPauses(g *Group) error {
+	pids, err := g.Gather([]byte(strconv.Itoa(os.Getpid())))
+	if err != nil {
+		return err
+	}
+	pause := func() error { // rank 0, whose process has the store, goes on last
+		if g.Rank() != 0 {
+			return nil
+		}
+		script := "sleep 1; kill -STOP $0 $@; sleep 7; kill -CONT $@; sleep 1; kill -CONT $0"
+		return exec.Command("sh", append([]string{"-c", script}, strings.Fields(string(bytes.Join(pids, []byte(" "))))...)...).Start()
+	}
+	c, _, err := GroupFromEnv()
+	if err != nil {
+		return err
+	}
+	c.Prefix, c.Serve, c.Timeout = "pauses", false, 5*time.Second
+	if err := pause(); err != nil {
+		return err
+	}
+	if g.Rank() == 2 {
+		keepWaiting()
+	}
+	paused, err := NewGroup(c)
+	if err != nil {
+		return fmt.Errorf("join: %w", err)
+	}
+	defer paused.Close()
+	if err := pause(); err != nil {
+		return err
+	}
+	if g.Rank() == 0 {
+		keepWaiting()
+		_, err = paused.Broadcast(0, []byte("go on"))
+	} else {
+		_, err = paused.Await(0)
+	}
+	if err != nil {
+		return err
+	}
+	if err := pause(); err != nil {
+		return err
+	}
+	if g.Rank() == 2 {
+		keepWaiting()
+	}
+	if err := paused.Barrier(); err != nil {
+		return err
+	}
+	fmt.Println("went on")
+	return nil
+}
+
+// keepWaiting takes two seconds in which this process runs: one that is stopped meanwhile goes on with what is left of them.
+func keepWaiting() {
+	for range 20 {
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
 func TestRankDies(t *testing.T) {
 	ranks := startRanks(t, "dies", 3)
 	start := time.Now()
@@ -523,6 +585,14 @@ func TestRankStops(t *testing.T) {
 		require.Contains(t, errorLine(out), "rank "+strconv.Itoa(victim), out)
 		require.Contains(t, errorLine(out), "its process is stopped, dead or unreachable", out)
 		require.Contains(t, out, "is ErrRank: true")
+	}
+}
+
+// A run that is stopped as a whole, as by Ctrl-Z, goes on: no rank was late while none ran.
+func TestRanksPause(t *testing.T) {
+	t.Parallel() // it waits for its time limit
+	for _, p := range startRanks(t, "pauses", 3) {
+		require.Contains(t, p.wait(t), "went on")
 	}
 }
 

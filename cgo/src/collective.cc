@@ -70,25 +70,25 @@ Numbers numbers_of(const af_group_config& c) { return {c.first, c.stride}; }
 // Asks the store for every rank's first state again and again: a request that waits would end with the store's process,
 // and could not name who is missing.
 void wait_for_all(c10d::Store& store, const af_group_config& c) {
-  const std::string deadline = seconds_text(Milliseconds(c.timeout_ms));
+  const Milliseconds timeout(c.timeout_ms);
   std::string missing;
   try {
     store.set(Watch::key(c.rank), std::vector<uint8_t>{'0', ' ', '0', ' ', '-', ' '});
-    for (const auto start = Clock::now();;) {
+    for (RunningClock clock(interval_of(timeout));;) {
       std::string now;
       for (int i = 0; i < c.world; i++) {
         if (!store.check({Watch::key(i)})) now += (now.empty() ? "" : ", ") + std::to_string(numbers_of(c).of(i));
       }
       missing = now;
       if (missing.empty()) return;
-      if (Clock::now() - start > Milliseconds(c.timeout_ms)) break;
+      if (clock.now() > timeout) break;
       std::this_thread::sleep_for(Milliseconds(20));
     }
   } catch (const std::exception& e) {
     if (missing.empty()) throw RankError("rank 0 is gone: its store does not answer (" + first_line(e.what()) + ")");
   }
   throw RankError("rank " + missing + " of " + std::to_string(numbers_of(c).of(c.world - 1) + 1) +
-                  " has not joined within " + deadline);
+                  " has not joined within " + seconds_text(timeout));
 }
 
 std::shared_ptr<gloo::transport::Device> gloo_device(const std::string& address) {
@@ -146,8 +146,7 @@ class Ranks : public Group {
     const std::string where = std::string(c.address) + ":" + std::to_string(c.port);
     store_ = join(c, where);
     wait_for_all(*store_, c);
-    const auto interval = std::clamp<Milliseconds>(timeout_ / 10, Milliseconds(10), Milliseconds(1000));
-    watch_ = Watch::start(store_->clone(), where, rank_, world_, numbers_of(c), interval);
+    watch_ = Watch::start(store_->clone(), where, rank_, world_, numbers_of(c), interval_of(timeout_));
     try {
       connect(c);
     } catch (...) {
@@ -394,11 +393,11 @@ class Ranks : public Group {
   template <class F>
   void poll(int root, const Place& place, F&& done) {
     check_whole();
-    const auto start = Clock::now();
+    const auto start = watch_->now();
     auto look = start + watch_->interval();
     auto pause = std::chrono::microseconds(20);
     while (!done()) {
-      const auto now = Clock::now();
+      const auto now = watch_->now();
       if (now > look) {
         look = now + watch_->interval();
         const bool late = root < 0 && now - start > timeout_;

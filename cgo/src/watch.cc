@@ -22,6 +22,7 @@ Watch::Watch(c10::intrusive_ptr<c10d::Store> store, std::string where, int rank,
       rank_(rank),
       numbers_(numbers),
       peers_(world),
+      clock_(interval),
       interval_(interval) {
   for (int i = 0; i < world; i++) keys_.push_back(key(i));
 }
@@ -60,9 +61,14 @@ void Watch::stop() {
   changed_.wait_for(lock, 2 * interval_ + Milliseconds(200), [&] { return ended_; });
 }
 
+Clock::duration Watch::now() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return clock_.now();
+}
+
 std::string Watch::blame(const Place& at, int root, Clock::duration limit, bool late) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto now = Clock::now();
+  const auto now = clock_.now();
   for (size_t i = 0; i < peers_.size(); i++) {
     const Peer& p = peers_[i];
     if (static_cast<int>(i) == rank_ || p.kind == '-') continue;
@@ -99,10 +105,10 @@ std::string Watch::state() {
          "\n" + mine_.text;
 }
 
-void Watch::Peer::read(const std::string& now) {
+void Watch::Peer::read(const std::string& now, Clock::duration at) {
   if (now == state) return;
   state = now;
-  moved = Clock::now();
+  moved = at;
   std::istringstream s(now);
   uint64_t beat = 0;
   s >> beat >> entered >> kind;
@@ -129,8 +135,8 @@ void Watch::run() {
       lost_ = lost;
       break;
     }
-    for (size_t i = 0; i < read.size(); i++) peers_[i].read(std::string(read[i].begin(), read[i].end()));
-    polled_ = Clock::now();
+    polled_ = clock_.now();
+    for (size_t i = 0; i < read.size(); i++) peers_[i].read(std::string(read[i].begin(), read[i].end()), polled_);
     const bool told = mine_.kind == '-' || own.find(mine_.text) != std::string::npos;
     rounds_++;
     changed_.notify_all();

@@ -2,7 +2,6 @@
 //
 // The store's keys live under "agentfly/": state/<rank> holds "<beat> <entered> <kind> <operation>\n<text>".
 #pragma once
-#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -10,10 +9,9 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-namespace af {
+#include "clock.h"
 
-using Clock = std::chrono::steady_clock;
-using Milliseconds = std::chrono::milliseconds;
+namespace af {
 
 std::string seconds_text(Clock::duration d);
 std::string first_line(const std::string& text);
@@ -48,6 +46,7 @@ class Watch {
   void publish(char kind, const std::string& text);
   void stop();
   Milliseconds interval() const { return interval_; }
+  Clock::duration now();  // of the watch's clock, by which deadlines are counted
   // Who is to blame while this rank waits for the collective at; "" for nobody yet.
   // root >= 0: only that rank's life counts. limit: how long a rank may be silent; late: whether the deadline passed.
   std::string blame(const Place& at, int root, Clock::duration limit, bool late);
@@ -60,8 +59,8 @@ class Watch {
     char kind = '-';        // '-' fine, 'f' failed: text says why, 'd' text names the rank that is to blame
     std::string operation;  // the last it began
     std::string text;
-    Clock::time_point moved = Clock::now();  // when state last changed
-    void read(const std::string& now);
+    Clock::duration moved{};  // when state last changed
+    void read(const std::string& now, Clock::duration at);
   };
   std::string state();
   std::string rank_text(size_t rank) const { return "rank " + std::to_string(numbers_.of(static_cast<int>(rank))); }
@@ -78,7 +77,8 @@ class Watch {
   std::vector<Peer> peers_;
   Peer mine_;
   uint64_t beat_ = 0, rounds_ = 0;
-  Clock::time_point polled_ = Clock::now();
+  RunningClock clock_;
+  Clock::duration polled_{};  // when the store last answered
   std::string lost_;
   bool stopping_ = false, ended_ = false;
   const Milliseconds interval_;
