@@ -26,7 +26,7 @@ import (
 var scenarios = map[string]func(g *Group) error{
 	"collectives": playCollectives, "shards": playShards, "dies": playDies, "stops": playStops, "fails": playFails,
 	"missing": func(*Group) error { return nil }, "patient": playPatient, "pipes": playPipes, "overlap": playOverlap,
-	"late sum": playLateSum, "twice": playTwice, "release": playRelease, "both": playBoth, "pauses": playPauses,
+	"late sum": playLateSum, "twice": playTwice, "release": playRelease, "both": playBoth, "pauses": playPauses, "pauses nccl": playPausesNCCL,
 	"context":         func(g *Group) error { return playNeighbours(g, Neighbours{Context: g}) },
 	"tensor":          func(g *Group) error { return playNeighbours(g, Neighbours{Tensor: g}) },
 	"context traffic": playContextTraffic, "tensor traffic": playTensorTraffic,

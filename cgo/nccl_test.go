@@ -5,8 +5,11 @@ package cgo
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -119,6 +122,48 @@ func TestNCCLLate(t *testing.T) {
 		require.ErrorIs(t, root.Broadcast(ctx, 0, make([]byte, 5)), context.Canceled)
 		require.ErrorContains(t, root.Broadcast(t.Context(), 0, make([]byte, 5)), "given up")
 	})
+}
+
+// playPausesNCCL: this process is stopped for longer than the timeout while one of two ranks, both of it, waits for the other.
+func playPausesNCCL(*Group) error {
+	library := os.Getenv("AGENTFLY_TEST_NCCL")
+	id, err := NCCLUniqueID(library)
+	if err != nil {
+		return err
+	}
+	taken := make(chan error, 1)
+	go func() {
+		worker, err := JoinNCCL(context.Background(), NCCLConfig{Library: library, ID: id, Rank: 1, World: 2, Timeout: time.Minute})
+		if err == nil {
+			defer worker.Close()
+			keepWaiting()
+			err = worker.Broadcast(context.Background(), 0, make([]byte, 3))
+		}
+		taken <- err
+	}()
+	root, err := JoinNCCL(context.Background(), NCCLConfig{Library: library, ID: id, World: 2, Timeout: 3 * time.Second})
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := exec.Command("sh", "-c", "sleep 1; kill -STOP $0; sleep 4; kill -CONT $0", strconv.Itoa(os.Getpid())).Start(); err != nil {
+		return err
+	}
+	if err := root.Broadcast(context.Background(), 0, []byte{1, 2, 3}); err != nil {
+		return err
+	}
+	fmt.Println("went on")
+	return <-taken
+}
+
+// Time in which the trainer's own process is stopped is no lateness of a worker.
+func TestNCCLPauses(t *testing.T) {
+	library, _ := scriptedNCCL(t)
+	for _, p := range startRanksWith(t, []string{"AGENTFLY_TEST_NCCL=" + library}, "pauses nccl", 1) {
+		out := p.wait(t)
+		require.Contains(t, out, "went on")
+		require.Empty(t, errorLine(out))
+	}
 }
 
 // What NCCL reports is the error; a call that never returns is ended by the abort, or left behind when even that fails.

@@ -10,7 +10,6 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
@@ -18,15 +17,13 @@
 #include <mutex>
 #include <thread>
 
+#include "clock.h"
 #include "internal.h"
 #include "nccl_library.h"
 #include "staging.h"
 
 namespace af {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-using Milliseconds = std::chrono::milliseconds;
 
 constexpr const char* kLeft = "; NCCL does not let go of it: its thread is left behind";
 constexpr Milliseconds kGrace(5000);  // for an operation to see that it is given up, and for the abort
@@ -141,7 +138,10 @@ class NcclGroup : public std::enable_shared_from_this<NcclGroup> {
     error_.clear();
     std::thread([self = shared_from_this(), f = std::move(f)] { self->perform(f); }).detach();
     running_ = true;  // with the lock held: it cannot have ended
-    changed_.wait_until(lock, Clock::now() + timeout_, [&] { return !running_ || cancelled_; });
+    const Milliseconds interval = interval_of(timeout_);
+    for (RunningClock clock(interval); running_ && !cancelled_ && clock.now() < timeout_;) {
+      changed_.wait_for(lock, interval);
+    }
     const bool done = !running_;
     if (done && error_.empty()) return;
     broken_ = done ? error_ : cancelled_ ? "given up" : late;
