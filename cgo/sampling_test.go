@@ -286,6 +286,7 @@ func TestSamplingGreedyAndExtremes(t *testing.T) {
 		{Row: row, Temperature: 1e-6, TopP: 0.5, TopK: 3, MinP: 0.5, Seed: 2},
 		{Row: row, Temperature: 1e300, TopP: 1, Seed: 3},
 		{Row: row, Temperature: 1, TopP: 1, Seed: math.MaxUint64, Counter: math.MaxUint64},
+		{Row: row, Temperature: 1e308, TopP: 1, Seed: 4, Edits: []Edit{{Token: int32(c.VocabSize) - 1, Divide: 1, Minus: float32(math.Inf(1))}}},
 	}
 	require.NoError(t, k.Step(s))
 	for i := range 3 {
@@ -296,4 +297,6 @@ func TestSamplingGreedyAndExtremes(t *testing.T) {
 	require.Zero(t, s.Logprobs[2])
 	require.InDelta(t, -math.Log(float64(c.VocabSize)), s.Logprobs[3], 1e-5)
 	require.InDelta(t, logits[s.Sampled[4]], s.Logprobs[4], 2e-5)
+	require.NotEqual(t, int32(c.VocabSize)-1, s.Sampled[5]) // banned
+	require.InDelta(t, -math.Log(float64(c.VocabSize-1)), s.Logprobs[5], 1e-5)
 }

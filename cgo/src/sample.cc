@@ -133,7 +133,8 @@ Sampled sample(float* z, int64_t V, const SamplingParameters& p) {
     for (int64_t i = 0; i < V; i++) z[i] -= top;
     return {static_cast<int32_t>(best), static_cast<float>(-draw(z, V, 0).second)};
   }
-  const float scale = static_cast<float>(std::min(1 / p.temperature, 1e30));
+  // A float that is neither infinite nor 0: 0 * -infinity, of a token that is excluded, is NaN.
+  const float scale = static_cast<float>(std::clamp(1 / p.temperature, 1e-30, 1e30));
   for (int64_t i = 0; i < V; i++) z[i] = (z[i] - top) * scale;
   if (p.min_p > 0) {
     const float least = static_cast<float>(std::log(p.min_p));
