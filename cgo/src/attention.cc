@@ -38,6 +38,9 @@ struct Columns {
   int64_t stride;
 };
 
+constexpr int64_t kBlockRows = 192;  // of a block, about: its tokens times the query heads of a key's
+constexpr int64_t kLeastTokens = 16, kMostTokens = 128;  // of a block, where the segment has as many
+
 struct Block {  // tokens first .. first + count of a segment
   const Segment* segment;
   int64_t first, count;
@@ -48,7 +51,7 @@ struct Block {  // tokens first .. first + count of a segment
 // Consecutive blocks of about equal work. How many there are depends on the model and the batch alone, so that the sums
 // over parts in backward have one order whatever the number of threads.
 std::vector<std::vector<Block>> make_parts(const Shape& s, const Plan& plan, int64_t wanted) {
-  const int64_t size = std::clamp<int64_t>(192 / s.G, 16, 128);
+  const int64_t size = std::clamp(kBlockRows / s.G, kLeastTokens, kMostTokens);
   std::vector<Block> blocks;
   int64_t work = 0;
   for (const Segment& segment : plan.segments) {

@@ -16,11 +16,12 @@ namespace af {
 namespace {
 
 constexpr int64_t kRows = 4096;           // most rows of a tile
+constexpr int64_t kLeastColumns = 256;    // of a tile, where the vocabulary has as many
 constexpr int64_t kTileFloats = 4 << 20;  // most elements of a tile, about: 16 MiB
 
 // A power of two: products of few sizes.
 int64_t tile_columns(int64_t rows, int64_t V) {
-  int64_t columns = 256;
+  int64_t columns = kLeastColumns;
   while (2 * columns * rows <= kTileFloats) columns *= 2;
   return std::min(V, columns);
 }
