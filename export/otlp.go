@@ -122,8 +122,11 @@ func (c *collector) send(ctx context.Context, r Run, spans []*tracev1.Span) erro
 		return &refusal{len(spans), true, fmt.Sprintf("the collector refused %d spans in a request of %d bytes as too large (413); raise its limit", len(spans), len(body))}
 	}
 	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("the collector answered %s: %s; is %s its address for traces?", wording.Clip(resp.Status, 64),
-			wording.Clip(strconv.Quote(string(answer)), 200), wording.Clip(q.URL.Redacted(), 200))
+		err := fmt.Errorf("the collector answered %s: %s", wording.Clip(resp.Status, 64), wording.Clip(strconv.Quote(string(answer)), 200))
+		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed {
+			return fmt.Errorf("%w; is %s its address for traces?", err, wording.Clip(q.URL.Redacted(), 200))
+		}
+		return err
 	}
 	if rejected, why := rejectedSpans(answer); rejected > 0 {
 		return &refusal{int(min(rejected, int64(len(spans)))), false, fmt.Sprintf("the collector refused %d of %d spans: %s", rejected, len(spans), wording.Clip(why, 300))}

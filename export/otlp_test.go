@@ -37,7 +37,11 @@ func (c *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.headers = r.Header
 	body, _ := io.ReadAll(r.Body)
 	var in tracev1.TracesData
-	if r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" || proto.Unmarshal(body, &in) != nil {
+	if r.URL.Path != "/v1/traces" {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	if r.Header.Get("Content-Type") != "application/x-protobuf" || proto.Unmarshal(body, &in) != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
@@ -319,6 +323,26 @@ func TestAFailedRequestIsSentOnce(t *testing.T) {
 	require.ErrorContains(t, err, "400 Bad Request")
 	require.Zero(t, sent)
 	require.Equal(t, 1, c.requests)
+}
+
+// Only a collector that knows no such path is asked whether its address is right.
+func TestTheAddressIsDoubtedWhereThePathIsUnknown(t *testing.T) {
+	for status, doubted := range map[int]bool{
+		http.StatusNotFound: true, http.StatusMethodNotAllowed: true,
+		http.StatusBadRequest: false, http.StatusUnauthorized: false, http.StatusTooManyRequests: false,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "3600") // later than an answer is waited for
+			w.WriteHeader(status)
+		}))
+		_, err := sendOTLP(t.Context(), server.URL, traced(1, ""))
+		server.Close()
+		want := fmt.Sprintf(`the collector answered %d %s: ""`, status, http.StatusText(status))
+		if doubted {
+			want += "; is " + server.URL + otlpPath + " its address for traces?"
+		}
+		require.EqualError(t, err, want)
+	}
 }
 
 // partialSuccess is the answer of a collector that refused some spans.

@@ -15,7 +15,7 @@ import (
 var ErrFinal = errors.New("final")
 
 // Transport repeats a request that met a broken connection, status 429 or a status from 500 on. It is safe for concurrent use. A
-// request with a body needs GetBody, which http.NewRequest sets.
+// request needs a deadline, since a server is waited for as long as it asks, and one with a body needs GetBody, which http.NewRequest sets.
 type Transport struct {
 	Base     http.RoundTripper
 	Attempts int                                              // in all; 0 is 3
@@ -24,7 +24,7 @@ type Transport struct {
 
 const (
 	firstWait = 250 * time.Millisecond // where the server names none
-	longWait  = 10 * time.Second       // a server that asks for more is not waited for
+	mostWait  = 20 * time.Second       // of those
 )
 
 var _ http.RoundTripper = (*Transport)(nil)
@@ -67,15 +67,15 @@ func worthAnother(ctx context.Context, r *http.Response, err error) bool {
 	return r.StatusCode == http.StatusTooManyRequests || r.StatusCode >= 500 && r.StatusCode != http.StatusNotImplemented
 }
 
-// wait is how long to wait after the nth attempt; not ok: too long for the deadline or for anybody.
+// wait is how long to wait after the nth attempt; not ok: too long for the deadline.
 func wait(ctx context.Context, r *http.Response, n int) (d time.Duration, ok bool) {
-	d = Backoff{firstWait, 2 * longWait}.Wait(n)
+	d = Backoff{firstWait, mostWait}.Wait(n)
 	if r != nil {
 		if after, ok := After(r.Header, time.Now()); ok {
 			d = after
 		}
 	}
-	return d, d <= longWait && fits(ctx, d)
+	return d, fits(ctx, d)
 }
 
 func rewound(q *http.Request) (*http.Request, error) {
