@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -41,6 +42,12 @@ agent: {kind: external, online: true, key: none, max_turns: 1000, forms: held}
 rewards: [{name: posted, missing: 0}]
 rollout: {max_new_tokens: 4096, max_tokens: 1000000, timeout: 86400}
 `
+
+// ofAgents are the settings by which a job's agents come by themselves. What starts agents, confines them or begins them anew is left out.
+var ofAgents = []string{
+	"agent.kind=external", "agent.online=true", "agent.key=${--api-key}", "agent.listen=${--listen}",
+	"agent.command=null", "agent.url=null", "agent.sandbox=false", "agent.show=null", "rollout.tree=null",
+}
 
 func (c gatewayCommand) serve(x *cli.Context) error {
 	path, err := one(x, "a job file, or a model: a folder, a .gguf or a hub id")
@@ -82,7 +89,7 @@ func (c gatewayCommand) serve(x *cli.Context) error {
 func (c gatewayCommand) job(path string, sets []string, key, listen string) (*job.Job, error) {
 	flags := map[string]string{"--api-key": key, "--listen": listen}
 	o := job.Options{
-		Set: append(sets, "agent.kind=external", "agent.online=true", "agent.key=${--api-key}", "agent.listen=${--listen}"),
+		Set: slices.Concat(sets, ofAgents),
 		Env: func(name string) (string, bool) { // the value of a ${NAME} is taken letter by letter, that of --set is YAML
 			if value, ok := flags[name]; ok {
 				return value, true
@@ -92,6 +99,9 @@ func (c gatewayCommand) job(path string, sets []string, key, listen string) (*jo
 		Agents: c.registries.Agents,
 	}
 	if ext := filepath.Ext(path); ext == ".yaml" || ext == ".yml" {
+		if draft, _ := job.Draft(path, o); draft != nil && draft.Untimed() { // what is wrong with it is found again below
+			o.Set = append(o.Set, "rollout.timeout=86400")
+		}
 		return job.LoadWith(path, o)
 	}
 	if whole, err := filepath.Abs(path); err == nil {

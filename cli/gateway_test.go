@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,4 +42,41 @@ func TestTheAddressOfAGateway(t *testing.T) {
 	var wrong *UsageError
 	require.ErrorAs(t, err, &wrong)
 	require.EqualError(t, err, `--listen is "here"; it must be HOST:PORT, such as 127.0.0.1:8100`)
+}
+
+// A gateway takes the jobs of agents that a run starts or asks for as they stand: it starts none itself.
+func TestAGatewayStartsNoAgents(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "docs", "gateway.md"))
+	require.NoError(t, err)
+	ofPage := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(page)
+	require.Contains(t, string(ofPage[1]), "command: ")
+	const rest = "version: 1\nname: x\nmodel: {path: m}\nrewards: [posted]\ndata: {train: t.jsonl}\n"
+	const day = 86400.0
+	for name, c := range map[string]struct {
+		text    string
+		timeout float64
+		wrong   string
+	}{
+		"of the page":      {text: string(ofPage[1]), timeout: day},
+		"a service":        {text: rest + "agent: {kind: external, url: 'http://x.test/'}\nrollout: {timeout: 60}\n", timeout: 60},
+		"in the sandbox":   {text: rest + "agent: {kind: external, command: [x], sandbox: true, show: [lib]}\nrollout: {timeout: 0}\n", timeout: day},
+		"of a tree":        {text: rest + "agent: {kind: external, command: [x], deterministic: true}\nrollout: {tree: {rule: step_random}}\n", timeout: day},
+		"a broken timeout": {text: rest + "agent: {kind: external, command: [x]}\nrollout: {timeout: soon}\n", wrong: "rollout.timeout: "},
+		"a misspelt one":   {text: rest + "agent: {kind: external, command: [x]}\nrollout: {timeouts: 60}\n", wrong: `unknown key "timeouts"`},
+		"and other faults": {text: rest + "agent: {kind: external, command: [x], max_turns: 0}\n", wrong: "agent.max_turns: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "job.yaml")
+			require.NoError(t, os.WriteFile(path, []byte(c.text), 0o600))
+			j, err := gatewayCommand{&env{}}.job(path, nil, "k", ":0")
+			if c.wrong != "" {
+				require.ErrorContains(t, err, c.wrong)
+				require.NotContains(t, err.Error(), "\n", "and nothing else")
+				return
+			}
+			require.NoError(t, err)
+			require.True(t, j.Agent.Online)
+			require.Equal(t, c.timeout, j.Rollout.Timeout)
+		})
+	}
 }

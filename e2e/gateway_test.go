@@ -431,11 +431,8 @@ func TestAGatewayAlone(t *testing.T) {
 	needTorch(t)
 	address := "127.0.0.1:" + freePort(t)
 	job, dir := guest(t, guestJob, guestAgent), filepath.Join(t.TempDir(), "kept")
-	text, err := os.ReadFile(job)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(job, []byte(strings.Replace(string(text), "command: [python3, agent.py], processes: 4", "online: true, key: x", 1)), 0o600))
 	start := func() *exec.Cmd {
-		c := process("gateway", job, "--listen", address, "--output", dir, "--api-key", "begin", "--set", "rollout.timeout=100", "--set", "agent.forms=held")
+		c := process("gateway", job, "--listen", address, "--output", dir, "--api-key", "begin", "--set", "agent.forms=held")
 		c.Stderr = os.Stderr
 		require.NoError(t, c.Start())
 		t.Cleanup(func() { _ = c.Process.Kill() }) // where the test failed

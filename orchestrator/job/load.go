@@ -198,5 +198,10 @@ func (j *Job) ChosenTokens() bool {
 	return j.Rollout.MaxTokens != unset.MaxTokens
 }
 
+// Untimed tells whether rollout.timeout is 0, and does not stand at 0 because it could not be read.
+func (j *Job) Untimed() bool {
+	return j.Rollout.Timeout == 0 && !j.broken.blames("rollout.timeout", "")
+}
+
 // LeftOut are notes on the keys of the job file that another kind of engine would read than the one that --set names.
 func (j *Job) LeftOut() []string { return j.leftOut }
