@@ -102,3 +102,26 @@ func TestControlTakesTheKey(t *testing.T) {
 	require.Equal(t, runfolder.Stop, all[1].Action)
 	require.Equal(t, "the page", all[1].By)
 }
+
+// Where the folder is a run itself, that one is meant by the name of its folder, which its title and its metrics have, and by no name.
+func TestTheOnlyRunIsMeantByItsFolder(t *testing.T) {
+	t.Parallel()
+	x := serve(t, "", map[string]viewtest.Size{"vw": {Steps: 1, Groups: 1, Each: 1}})
+	s, err := New(filepath.Join(x.dir, "vw"), Options{ControlKey: "secret"})
+	require.NoError(t, err)
+	defer s.Close()
+	for name, want := range map[string]int{"vw": 409, "": 409, ".": 409, "other": 404, "../vw": 404} { // 409: nobody trains it
+		r := httptest.NewRequest("POST", "/api/control?do=pause&run="+name, nil)
+		r.Host = "localhost:8200"
+		r.Header.Set("X-Agentfly", "1")
+		r.Header.Set("Authorization", "Bearer secret")
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		require.Equal(t, want, w.Code, "%q: %s", name, w.Body)
+	}
+	r := httptest.NewRequest("GET", "/api/now", nil)
+	r.Host = "localhost:8200"
+	w := httptest.NewRecorder()
+	x.Server.ServeHTTP(w, r)
+	require.Equal(t, 404, w.Code, "a folder of runs is none: %s", w.Body)
+}

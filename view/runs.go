@@ -169,6 +169,16 @@ func (r *runs) drop(x *run) {
 	}
 }
 
+// named is the name of a run in the list that is asked for by name. A folder that is a run itself is also meant by its title, and by none.
+func (r *runs) named(name string) string {
+	if name == "" || name == filepath.Base(r.dir) {
+		if info, err := os.Stat(filepath.Join(r.dir, store.File)); err == nil && info.Mode().IsRegular() {
+			return "."
+		}
+	}
+	return name
+}
+
 // get is a run of the list, which is opened when somebody asks for it first. One that another run took the place of is read anew.
 func (r *runs) get(name string) (*run, error) {
 	if x := r.known(name); x != nil && x.stands() {
