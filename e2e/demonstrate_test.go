@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,10 +34,17 @@ func demonstrated(t *testing.T, job string, n int) (all []demonstration, out str
 	return all, out
 }
 
-// What an environment's solver does is written as conversations that supervised fine-tuning learns, in the tokens of a rollout.
+// What an environment's solver does is written as conversations that supervised fine-tuning learns, in the tokens of a rollout; then rewards go on
+// from there. Settings and commands are those of docs/environments.md.
 func TestDemonstrationsAreLearned(t *testing.T) {
 	needTorch(t)
 	dir := t.TempDir()
+	page, err := os.ReadFile("docs/environments.md")
+	require.NoError(t, err)
+	_, after, _ := strings.Cut(string(page), "## Learn from the solver first")
+	recipe, _, _ := strings.Cut(after, "\n## ")
+	recipe = strings.Join(strings.Fields(recipe), " ")
+	of := func(pattern string) string { return regexp.MustCompile(pattern).FindString(recipe) }
 	all, out := demonstrated(t, "examples/frozenlake.yaml", 40)
 	for _, d := range all {
 		for i, m := range d.Messages {
@@ -53,14 +61,13 @@ func TestDemonstrationsAreLearned(t *testing.T) {
 	shown, err := os.ReadFile("examples/frozenlake.yaml")
 	require.NoError(t, err)
 	model, _, _ := strings.Cut(string(shown)[strings.Index(string(shown), "model:"):], "environment:")
-	sft := "version: 1\nname: sft\nseed: 1\ndevice: cpu\n" + model + `sft: {batch: 20, epochs: 10}
-data: {train: demonstrations.jsonl}
-trainer: {learning_rate: 2.0e-3}
-output: run
-`
+	sft := strings.Join([]string{
+		"version: 1\nname: sft\nseed: 1\ndevice: cpu", model, of(`\bsft: \{[^}]*\}`), of(`\bdata: \{[^}]*\}`), of(`\btrainer: \{[^}]*\}`), "output: run\n",
+	}, "\n")
 	file := filepath.Join(dir, "sft.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(sft), 0o600))
-	status, _, errs := command("", "train", "--output", filepath.Join(dir, "run"), file)
+	run := filepath.Join(dir, "run")
+	status, _, errs := command("", "train", "--output", run, file)
 	require.Zero(t, status, errs)
 	solved := func(args ...string) float64 {
 		status, out, errs := command("", append([]string{"eval", "examples/frozenlake.yaml"}, args...)...)
@@ -70,7 +77,12 @@ output: run
 		return e.Accuracy
 	}
 	require.Zero(t, solved(), "a random model stands still")
-	require.Greater(t, solved("--model", filepath.Join(dir, "run")), 0.1, "one that learned forty crossings crosses some lakes")
+	require.Greater(t, solved("--model", run), 0.1, "one that learned forty crossings crosses some lakes")
+
+	goOn := of("agentfly train examples/frozenlake.yaml --set [^`]*RUN[^` ]*")
+	_, setting, _ := strings.Cut(strings.NewReplacer("RUN", run, "'", "").Replace(goOn), " --set ")
+	status, _, errs = command("", "train", "examples/frozenlake.yaml", "--set", setting, "--set", "trainer.steps=1", "--set", "eval.every=0", "--output", filepath.Join(dir, "on"))
+	require.Zero(t, status, errs)
 }
 
 // A solver that calls tools is written in the job's format of calls.
