@@ -133,7 +133,7 @@ func typeName(v reflect.Value) string {
 	switch v.Addr().Interface().(type) {
 	case *Sources:
 		return "path, or list"
-	case *[]Reward, *[]Tool:
+	case *[]Reward, *[]Tool, *[]Report:
 		return "list of names or mappings"
 	case *algorithms.Choice:
 		return "name or mapping"
@@ -144,12 +144,13 @@ func typeName(v reflect.Value) string {
 	}
 	kinds := map[reflect.Kind]string{
 		reflect.Int: "whole number", reflect.Uint64: "whole number", reflect.Float64: "number", reflect.String: "text", reflect.Bool: "true or false",
+		reflect.Struct: "mapping", reflect.Interface: "parameter",
 	}
 	switch t.Kind() {
 	case reflect.Slice:
 		return "list of " + kinds[t.Elem().Kind()] + "s"
 	case reflect.Map:
-		return "mapping of texts"
+		return "mapping of " + kinds[t.Elem().Kind()] + "s"
 	}
 	return kinds[t.Kind()]
 }

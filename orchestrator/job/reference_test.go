@@ -43,9 +43,14 @@ func TestReferenceSaysEverything(t *testing.T) {
 		"| `advantage` | name or mapping | `grpo` |",
 		"| `path` | text | `null` |",
 		"| `version` | whole number | required | 1 |",
+		"| `report` | list of names or mappings | `null` |",
+		"| `roles` | list of mappings | `null` |",
+		"| `columns` | mapping of texts | `null` |",
 	} {
 		require.Contains(t, page, row)
 	}
+	require.NotContains(t, page, "| list of s |")
+	require.Equal(t, 2, strings.Count(page, "| `params` | mapping of parameters |"), "of an engine and of an environment")
 }
 
 // The tag range of the block algorithm is what Resolve accepts.
