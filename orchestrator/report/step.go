@@ -43,12 +43,12 @@ type Greedy struct {
 // Trajectories are those of the groups that a step used up.
 type Trajectories struct {
 	Finished int            `metric:"trajectories/finished" unit:"trajectories" doc:"trajectories without an error"`
-	Failed   int            `metric:"trajectories/failed" unit:"trajectories" doc:"a failed one has an error (engine, render, reward) and leaves the update"`
+	Failed   int            `metric:"trajectories/failed" unit:"trajectories" doc:"a failed one has an error (errors/ORIGIN) and leaves the update"`
 	Errors   map[string]int `metric:"errors/ORIGIN" unit:"trajectories, calls" doc:"failed trajectories by origin (agent, deadline, engine, environment, render, reward, teacher: it has no logprobs of it); errors/tool: calls that broke (docs/deadlines.md)"`
 	Running  int            `metric:"trajectories/running" unit:"trajectories" doc:"those that go on being sampled while this step's batch is trained"`
 	Cut      int            `metric:"trajectories/cut" unit:"trajectories" doc:"of the trained ones, those that were running when an earlier batch was chosen"`
 	Filtered *int           `metric:"trajectories/filtered" unit:"trajectories" doc:"those that the update left out because their last completion was cut, or that of their group's greedy rollout" when:"with rollout.cut: filter"`
-	Stops    map[string]int `metric:"stop/REASON" unit:"trajectories" doc:"trajectories by stop reason: answer, no_action, max_turns, max_tokens, max_calls, error" when:"for reasons that the step has"`
+	Stops    map[string]int `metric:"stop/REASON" unit:"trajectories" doc:"trajectories by stop reason: answer, no_action, max_turns, max_tokens, max_calls, terminated, truncated (an episode that the environment or its limit ended), error" when:"for reasons that the step has"`
 }
 
 // Groups are those that a step used up.

@@ -1,0 +1,51 @@
+package docs_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/trajectory"
+)
+
+// The lists of stop reasons, origins and causes have all of them. A step has no trajectory that was cancelled or recorded, and an error that ends the
+// run is no metric of a step.
+func TestListsOfReasonsAreWhole(t *testing.T) {
+	stops := slices.DeleteFunc(trajectory.StopReasons(), func(s trajectory.StopReason) bool {
+		return s == trajectory.StopCancelled || s == trajectory.StopRecorded
+	})
+	failing := slices.DeleteFunc(trajectory.Origins(), trajectory.Origin.EndsRun)
+	for name, c := range map[string]struct {
+		page, from, to string // the part of the page that has the list, from its first words to those behind it
+		want           []string
+	}{
+		"stops of a step":  {"metrics.md", "- `stop/REASON`", "\n#", texts(stops)},
+		"errors of a step": {"metrics.md", "- `errors/ORIGIN`", "\n- ", texts(failing)},
+		"origins":          {"deadlines.md", "## Errors by origin", "\n|", texts(trajectory.Origins())},
+		"causes":           {"tools.md", "| cause |", "\n\n", texts(trajectory.Causes())},
+		"stop reasons":     {"architecture.md", "| stop reason |", "\n", texts(trajectory.StopReasons())},
+		"words of origins": {"architecture.md", "| origin |", "\n", texts(trajectory.Origins())},
+		"words of causes":  {"architecture.md", "| cause |", "\n", texts(trajectory.Causes())},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(c.page)
+			require.NoError(t, err)
+			_, after, found := strings.Cut(string(text), c.from)
+			require.True(t, found, "%s has no %q", c.page, c.from)
+			list, _, found := strings.Cut(after, c.to)
+			require.True(t, found)
+			require.Subset(t, regexp.MustCompile(`\w+`).FindAllString(list, -1), c.want)
+		})
+	}
+}
+
+func texts[T ~string](all []T) (out []string) {
+	for _, v := range all {
+		out = append(out, string(v))
+	}
+	return out
+}
