@@ -184,6 +184,20 @@ func TestShell(t *testing.T) {
 	r.End("a")
 }
 
+// A process has as much processor time as docs/sandbox.md says.
+func TestProcessorTimeIsThatOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/sandbox.md")
+	require.NoError(t, err)
+	const limit = "import resource; resource.getrlimit(resource.RLIMIT_CPU)[0]"
+	session, once := registry(t, sandbox.Bubblewrap, nil), registry(t, sandbox.Bubblewrap, map[string]any{"mode": "once"})
+	require.Equal(t, "60", sh(session, "a", "ulimit -St"))
+	require.Equal(t, "600", py(session, "a", limit))
+	require.Equal(t, "60", py(once, "a", limit))
+	require.Contains(t, string(page), "| processor time of a process (`shell` and `python` with `mode: once` 1 min, `python` else 10 min; `code_tests` its `timeout`) |")
+	session.End("a")
+	once.End("a")
+}
+
 func TestParameters(t *testing.T) {
 	r := resources.New(resources.Options{Sandbox: "jail"})
 	defer func() { require.NoError(t, r.Close()) }()
