@@ -8,12 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly"
+	"github.com/agentfly/agentfly/view/viewtest"
 )
 
 // released is a folder as scripts/release.sh makes it, with a program and a fetch.py that say how they were called.
@@ -208,19 +210,47 @@ func TestTheProgramWithoutLibtorch(t *testing.T) {
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	dir := t.TempDir()
-	for _, args := range []string{
-		"version", "init " + dir + "/first --yes", "job validate examples/tiny.yaml", "job effective examples/tiny.yaml", "job schema", "tools list",
-		"rewards list", "env list", "agents list", "algorithms list", "engines list", "model info examples/tiny/model", "model import examples/tiny/model " + dir + "/m",
-		"inspect --help", "resources --help", "build --help", "completion bash",
-	} {
+	run := filepath.Join(dir, "runs", "made")
+	require.NoError(t, viewtest.Run(t.Context(), run, viewtest.Size{Steps: 2, Groups: 1, Each: 2}, &viewtest.Words{}))
+	job, err := os.ReadFile("examples/tiny.yaml")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(run, "job.yaml"), job, 0o600))
+	has, lacks := []string{
+		"version", "init " + dir + "/first --yes", "job validate examples/tiny.yaml", "job effective examples/tiny.yaml", "job schema", "job memory examples/tiny.yaml", "tools list",
+		"rewards list", "env list", "env play frozenlake --solve", "agents list", "algorithms list", "engines list", "model info examples/tiny/model",
+		"model import examples/tiny/model " + dir + "/m", "runs " + dir + "/runs", "status " + run, "compare " + run + " " + run, "plot " + run, "export " + run + " csv",
+		"import --help", "view --help", "control --help", "inspect trajectory --run " + run, "resources --help", "doctor --help", "build --help", "completion bash",
+	}, []string{
+		"try examples/tiny.yaml", "train examples/tiny.yaml --output " + dir + "/r", "eval examples/frozenlake.yaml", "rollout examples/tiny.yaml",
+		"chat examples/tiny/model", "serve examples/tiny/model --port 0", "gateway examples/tiny/model --listen 127.0.0.1:0 --output " + dir + "/g",
+		"env demonstrate examples/frozenlake.yaml --tasks 1", "inspect score --model examples/tiny/model",
+	}
+	for _, args := range has {
 		out, err := exec.Command(program, strings.Fields(args)...).CombinedOutput()
 		require.NoError(t, err, "%s: %s", args, out)
 	}
-	for _, args := range []string{
-		"try examples/tiny.yaml", "train examples/tiny.yaml --output " + dir + "/r", "rollout examples/tiny.yaml", "chat examples/tiny/model", "serve examples/tiny/model --port 0",
-	} {
+	for _, args := range lacks {
 		out, err := exec.Command(program, strings.Fields(args)...).CombinedOutput()
 		require.Error(t, err, args)
 		require.Contains(t, string(out), "this binary was built without the torch tag; take a release archive, or run make build in a checkout", args)
+	}
+	page, err := os.ReadFile("docs/install.md")
+	require.NoError(t, err)
+	lists := regexp.MustCompile("(?s)\\slibtorch\\.\\sIt\\shas\\s(.*?)\\.\\s(`try`.*?)\\send\\swith").FindStringSubmatch(string(page))
+	require.Len(t, lists, 3)
+	for i, tried := range [][]string{has, lacks} {
+		var named []string
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(lists[i+1], -1) {
+			named = append(named, strings.TrimSuffix(m[1], " --no-torch"))
+		}
+		of := func(args string) func(name string) bool {
+			return func(name string) bool { return strings.HasPrefix(args+" ", name+" ") }
+		}
+		for _, name := range named {
+			require.True(t, name == "replay" || slices.ContainsFunc(tried, func(args string) bool { return of(args)(name) }), "%s is not tried; replay alone needs a run that was trained", name)
+		}
+		for _, args := range tried {
+			require.True(t, args == "version" || slices.ContainsFunc(named, of(args)), "docs/install.md does not name %s", args)
+		}
 	}
 }
