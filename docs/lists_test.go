@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -48,4 +51,22 @@ func texts[T ~string](all []T) (out []string) {
 		out = append(out, string(v))
 	}
 	return out
+}
+
+// Every page that lists the names of calls that serve takes has all of them, and the counts of estimators and losses are those of the registry.
+func TestParsersAndAlgorithmsAreThoseOfTheProgram(t *testing.T) {
+	for page, line := range map[string]string{
+		"agents.md": "`agentfly serve --tool-call-parser` takes ", "serve.md": "| `--tool-call-parser` |", "status.md": "| `agentfly serve --tool-call-parser` ",
+	} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		_, after, found := strings.Cut(string(text), line)
+		require.True(t, found, page)
+		list := regexp.MustCompile(`[.;(]|, whole`).Split(after, 2)[0]
+		require.Subset(t, regexp.MustCompile(`\w+`).FindAllString(list, -1), agents.NewRegistry().Parsers(), page)
+	}
+	status, err := os.ReadFile("status.md")
+	require.NoError(t, err)
+	known := algorithms.NewRegistry()
+	require.Contains(t, string(status), fmt.Sprintf("| %d estimators, %d losses, ", len(known.Estimators()), len(known.Losses())))
 }

@@ -112,8 +112,8 @@ func customSchema(v any) (map[string]any, bool) {
 	case *Tool:
 		return map[string]any{"oneOf": []any{map[string]any{"type": "string"}, map[string]any{"type": "object", "properties": map[string]any{
 			"name":   key("string", "a tool of the program: agentfly tools list names them; further keys are its own parameters. This, python, mcp or http"),
-			"python": key("string", "a Python file whose functions carry @tool"), "mcp": key("object", "an MCP server: {command: […]} or {url: …}, see docs/tools.md"),
-			"http": key("object", "an HTTP service: {url: …} or {openapi: …}, see docs/tools.md"), "only": key("array", "of python, mcp and http: names of the tools that are taken; left out: all"),
+			"python": key("string", "a Python file whose functions carry @tool"), "mcp": key("object", "an MCP server: {command: […]} or {url: …}, see docs/tools-mcp.md"),
+			"http": key("object", "an HTTP service: {url: …} or {openapi: …}, see docs/tools-http.md"), "only": key("array", "of python, mcp and http: names of the tools that are taken; left out: all"),
 			"timeout": key("number", "longest time of a call (s); left out: rollout.tool_timeout"), "max_tokens": key("integer", "longest observation (tokens); left out: rollout.tool_tokens"),
 			"concurrency": key("integer", "calls at once; 0: any number"), "rate": key("number", "calls a second; 0: any number"),
 			"retries": key("integer", "further attempts of a call that broke, of a tool that says that it is idempotent"), "cache": key("boolean", "results are kept for the same arguments, of a tool that says that it is deterministic"),
