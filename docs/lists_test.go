@@ -70,3 +70,15 @@ func TestParsersAndAlgorithmsAreThoseOfTheProgram(t *testing.T) {
 	known := algorithms.NewRegistry()
 	require.Contains(t, string(status), fmt.Sprintf("| %d estimators, %d losses, ", len(known.Estimators()), len(known.Losses())))
 }
+
+// docs/agents.md begins with where each kind has its example job.
+func TestEveryKindOfAgentHasAnExample(t *testing.T) {
+	text, err := os.ReadFile("agents.md")
+	require.NoError(t, err)
+	head, _, _ := strings.Cut(string(text), "\n\n|")
+	for _, kind := range agents.NewRegistry().KindNames() {
+		if _, err := os.Stat("../examples/agents_" + kind + ".yaml"); err != nil {
+			require.Regexp(t, `examples/\w+(\.yaml)?`+"`"+`\)?\s+for\s+`+"`"+kind+"`", head)
+		}
+	}
+}
