@@ -143,7 +143,7 @@ func TestAFunctionAsksItsEnvironment(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `"EnvironmentError: the server is gone"`, r)
 	_, err = call("walk", `{"steps":1}`, nil)
-	require.ErrorContains(t, err, "walk acts in an environment, and there is none here; call it in a job with environment: {kind: corridor}")
+	require.EqualError(t, err, "walk acts in an environment, and there is none here; call it in a job with environment: {kind: corridor}")
 
 	r, err = call("mine", `{"environment":"x"}`, nil)
 	require.NoError(t, err)

@@ -391,8 +391,9 @@ class Worker:
 
         if isinstance(e, (Interrupted, concurrent.futures.CancelledError)) or type(e).__name__ == "CancelledError":
             return {"id": id, "error": "it was interrupted", "broken": not isinstance(e, NeverBegan)}
-        if not isinstance(e, Unsupported):
-            show(e)
+        if isinstance(e, Unsupported):
+            return {"id": id, "error": str(e)}
+        show(e)
         if isinstance(e, MemoryError):
             limit = " of %d MiB" % (self.file.memory >> 20) if self.file.memory else ""
             return {"id": id, "error": "it needs more memory than its limit" + limit, "broken": True}
