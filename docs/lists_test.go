@@ -12,6 +12,7 @@ import (
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -79,6 +80,28 @@ func TestEveryKindOfAgentHasAnExample(t *testing.T) {
 	for _, kind := range agents.NewRegistry().KindNames() {
 		if _, err := os.Stat("../examples/agents_" + kind + ".yaml"); err != nil {
 			require.Regexp(t, `examples/\w+(\.yaml)?`+"`"+`\)?\s+for\s+`+"`"+kind+"`", head)
+		}
+	}
+}
+
+// docs/rewards.md has every reward.
+func TestTheRewardsAreOnTheirPage(t *testing.T) {
+	text, err := os.ReadFile("rewards.md")
+	require.NoError(t, err)
+	for _, name := range rewards.Prebuilt().Names() {
+		require.Regexp(t, "`"+name+"`|name: "+name, string(text))
+	}
+}
+
+// The doc of package orchestrator has every package of its folder.
+func TestTheSubPackagesAreInTheDoc(t *testing.T) {
+	text, err := os.ReadFile("../orchestrator/doc.go")
+	require.NoError(t, err)
+	folders, err := os.ReadDir("../orchestrator")
+	require.NoError(t, err)
+	for _, f := range folders {
+		if f.IsDir() && f.Name() != "testdata" {
+			require.Contains(t, string(text), "\n//   - "+f.Name()+" ")
 		}
 	}
 }

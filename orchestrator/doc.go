@@ -24,6 +24,7 @@
 //
 //   - replay samples once more what a run recorded, and says where it differs.
 //   - recovery reads from the log what a resumed run goes on with.
+//   - overview looks at run folders from outside: states, curves, what differs.
 //   - runfolder owns the files of a run folder, and the lock that keeps other processes out.
 //   - objective is what a run learns from and by.
 //   - checkpoint owns the checkpoints: files, checksums, the links last and best.
@@ -36,6 +37,8 @@
 //   - data reads tasks and conversations, and deals them out.
 //   - job reads the job file and checks it.
 //   - store is the log of a run in one SQLite file.
+//   - tree plans where the trajectories of a task branch.
+//   - external runs agents that are programs of their own.
 //
 // Here, train.go tells a run from its first check to its summary. A run (run.go) opens and closes what its training (training.go) takes step by
 // step; a recorder (recorder.go) writes down what was done, and checkpoints.go what can be gone on from. replay.go takes the steps of a
