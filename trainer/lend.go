@@ -22,7 +22,11 @@ func (t *Trainer) LendMemory(ctx context.Context) error { return t.order(ctx, le
 // ReclaimMemory brings back what LendMemory moved, to the same bits. It does nothing where nothing is lent.
 func (t *Trainer) ReclaimMemory(ctx context.Context) error { return t.order(ctx, reclaim) }
 
+// order has all ranks do their part, or none where ctx has ended: what the others have begun this one does too.
 func (t *Trainer) order(ctx context.Context, kind string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("trainer: %s: %w", kind, err)
+	}
 	if t.ranks.leads() {
 		if err := t.ranks.tell(order{Kind: kind}); err != nil {
 			return fmt.Errorf("trainer: %s: %w", kind, err)
@@ -37,7 +41,7 @@ func (t *Trainer) order(ctx context.Context, kind string) error {
 
 // move does this rank's part of an order, and returns when every rank has done its own.
 func (t *Trainer) move(ctx context.Context, kind string) error {
-	err := t.worker.Do(ctx, func() error {
+	err := t.worker.Do(context.WithoutCancel(ctx), func() error {
 		if kind == reclaim {
 			return t.optimizer.Restore()
 		}

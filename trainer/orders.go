@@ -105,7 +105,7 @@ func (t *Trainer) obey(ctx context.Context, o order) error {
 		if !t.ranks.besideLead() {
 			return nil
 		}
-		_, err := t.logprobs(ctx, o.Samples, o.Temperature)
+		_, err := t.logprobs(context.WithoutCancel(ctx), o.Samples, o.Temperature)
 		return err
 	case "weights":
 		return t.optimizer.Share()

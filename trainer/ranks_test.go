@@ -41,6 +41,7 @@ type rankJob struct {
 	BFloat16 bool   // the model computes in bfloat16
 	Shared   bool   // rank 0's parameters are read behind a barrier after every write
 	Lend     bool   // its device's memory is lent between all steps
+	Stops    bool   // calls between the steps and the checkpoint are interrupted at one place after the other
 	Cut      bool   // a completion is cut in every step, and such trajectories are left out
 	Seed     uint64 // of the model; other ranks get another one, so that nothing works without rank 0's weights
 	From, To int    // steps
@@ -200,6 +201,11 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, together cgo.Neighbours, r *ran
 		r.Metrics = append(r.Metrics, m)
 	}
 	r.Parameters, r.Steps = trainedOf(t, p), tr.Steps()
+	if j.Stops {
+		if err := interrupt(tr, samples); err != nil {
+			return err
+		}
+	}
 	scores, err := tr.Logprobs(context.Background(), samples, 1)
 	if err != nil {
 		return err
@@ -219,6 +225,44 @@ func (j rankJob) run(t *testing.T, g *cgo.Group, together cgo.Neighbours, r *ran
 		}
 	}
 	return tr.Release()
+}
+
+// ending is a context that ends when it was asked so often whether it has.
+type ending struct {
+	context.Context
+	left int
+}
+
+func (e *ending) Err() error {
+	if e.left--; e.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// interrupt ends calls of rank 0 before they begin and at each place where they look whether they are to end.
+func interrupt(tr *Trainer, samples []*trajectory.Sample) error {
+	after := 0
+	for ; ; after++ {
+		_, err := tr.Logprobs(&ending{context.Background(), after}, samples, 1)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("logprobs that end when they were asked %d times: %w", after, err)
+		}
+	}
+	if after < 3 {
+		return fmt.Errorf("%d places of logprobs: there are not several micro-batches", after)
+	}
+	for _, call := range []func(context.Context) error{tr.LendMemory, tr.ReclaimMemory} {
+		for after := range 3 {
+			if err := call(&ending{context.Background(), after}); err != nil && !errors.Is(err, context.Canceled) {
+				return err
+			}
+		}
+	}
+	return tr.ReclaimMemory(context.Background())
 }
 
 // trainedOf is all that a step changes.
@@ -466,6 +510,21 @@ func TestAStepNeedsItsMemory(t *testing.T) {
 	require.NoError(t, tr.ReclaimMemory(t.Context()))
 	_, err = tr.Step(t.Context(), b)
 	require.NoError(t, err)
+}
+
+// Calls that an interruption ends, before they begin or between two micro-batches, end on all ranks alike: the run can be saved.
+func TestInterruptedCallsLeaveTheRanksTogether(t *testing.T) {
+	for _, l := range []struct{ world, context, tensor int }{{2, 1, 1}, {2, 2, 1}, {2, 1, 2}, {4, 2, 2}} {
+		j := rankJob{Kind: "steps", Seed: 4, To: 1, Context: l.context, Tensor: l.tensor, Stops: true, Save: t.TempDir()}
+		t.Run(fmt.Sprintf("%d ranks, %s", l.world, j.way()), func(t *testing.T) {
+			ranks := runRanks(t, j, l.world)
+			for _, r := range ranks {
+				require.Empty(t, r.Err)
+				require.Equal(t, ranks[0].Parameters, r.Parameters)
+			}
+			require.FileExists(t, filepath.Join(j.Save, optimizerFile))
+		})
+	}
 }
 
 // Rank 0 may open a server before it trains, which takes longer than a collective may.

@@ -3,6 +3,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,18 +138,24 @@ func (t *Trainer) spread(ctx context.Context, run func(context.Context) error) e
 }
 
 // Logprobs computes the trainer's logprobs and entropies of the samples' response tokens at a temperature. It must not overlap with a step; the
-// ranks that compute micro-batches together with this one do their part.
+// ranks that compute micro-batches together with this one do their part. Where ctx ends, all of them stop before the same micro-batch.
 func (t *Trainer) Logprobs(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]SampleLogprobs, error) {
+	if err := ctx.Err(); err != nil { // nobody has begun
+		return nil, fmt.Errorf("trainer: logprobs: %w", err)
+	}
 	if t.ranks.perBatch() > 1 && t.ranks.leads() {
 		if err := t.ranks.tell(order{Kind: "logprobs", Samples: samples, Temperature: temperature}); err != nil {
 			return nil, fmt.Errorf("trainer: logprobs: %w", err)
 		}
 	}
 	out, err := t.logprobs(ctx, samples, temperature)
-	t.ranks.abandon(err)
+	if !errors.Is(err, ctx.Err()) { // all stop when ctx ends, and nobody waits
+		t.ranks.abandon(err)
+	}
 	return out, err
 }
 
+// logprobs is this rank's part of Logprobs. The ctx of rank 0 says when all stop.
 func (t *Trainer) logprobs(ctx context.Context, samples []*trajectory.Sample, temperature float64) ([]SampleLogprobs, error) {
 	items := make([]PackItem, len(samples))
 	out := make([]SampleLogprobs, len(samples))
@@ -163,10 +170,11 @@ func (t *Trainer) logprobs(ctx context.Context, samples []*trajectory.Sample, te
 	if err != nil {
 		return nil, err
 	}
-	err = t.worker.Do(ctx, func() error {
+	err = t.worker.Do(context.WithoutCancel(ctx), func() error {
 		for i := range batches {
-			if err := ctx.Err(); err != nil {
-				return err
+			ended := ctx.Err()
+			if going, err := t.ranks.alike(ended == nil); err != nil || !going {
+				return cmp.Or(err, ended)
 			}
 			n, err := infer(t.model, &batches[i].Batch, t.ranks.near, false)
 			if err != nil {
