@@ -1,6 +1,7 @@
 package vllm
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -160,7 +161,7 @@ func (u *updateRun) broadcast(ctx context.Context) (err error) {
 		}
 	}()
 	err = u.weightUpdate(ctx, func() error {
-		return together(ctx,
+		return u.together(ctx,
 			func(ctx context.Context) error {
 				return u.client.post(ctx, "/update_weights", map[string]any{"update_info": source.update})
 			},
@@ -200,7 +201,7 @@ func (u *updateRun) join(ctx context.Context, world int) (group Group, err error
 	if err != nil {
 		return nil, err
 	}
-	err = together(ctx,
+	err = u.together(ctx,
 		func(ctx context.Context) error {
 			return u.client.post(ctx, "/init_weight_transfer_engine", map[string]any{"init_info": info})
 		},
@@ -215,24 +216,27 @@ func (u *updateRun) join(ctx context.Context, world int) (group Group, err error
 	return group, err
 }
 
-// together runs the server's and the trainer's half of an operation that neither can do alone. When one fails the other is
-// cancelled, because it would wait for a peer that never comes; the first error is the reason.
-func together(ctx context.Context, server, trainer func(context.Context) error) error {
+// together runs the server's and the trainer's half of an operation that neither can do alone. When the server's fails the trainer's is cancelled,
+// because it would wait for a peer that never comes. When the trainer's fails first, such as by a group that a worker left, the server has some
+// time to say why before its half is cancelled.
+func (u *updateRun) together(ctx context.Context, server, trainer func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	errs := make(chan error, 2)
-	for _, f := range []func(context.Context) error{server, trainer} {
-		go func() {
-			err := f(ctx)
-			if err != nil {
-				cancel()
-			}
-			errs <- err
-		}()
+	answer := make(chan error, 1)
+	go func() {
+		err := server(ctx)
+		if err != nil {
+			cancel()
+		}
+		answer <- err
+	}()
+	failed := trainer(ctx)
+	if failed == nil || ctx.Err() != nil { // the server's half ends by itself
+		return cmp.Or(<-answer, failed)
 	}
-	first := <-errs
-	if second := <-errs; first == nil {
-		first = second
+	late := time.AfterFunc(u.options.HealthTimeout, cancel)
+	if err := <-answer; err != nil && late.Stop() {
+		return fmt.Errorf("%w; %w", failed, err)
 	}
-	return first
+	return failed
 }

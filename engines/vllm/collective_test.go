@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ type fakeGroup struct {
 	chunks  chan []byte
 	closed  bool
 	refuse  error
+	broken  func() error // what Send fails with; nil: it does not
 }
 
 func (g *fakeGroup) Meet(_ context.Context, backend, _ string, world int) (Meeting, error) {
@@ -53,6 +55,11 @@ func (g *fakeGroup) Meet(_ context.Context, backend, _ string, world int) (Meeti
 }
 
 func (g *fakeGroup) Send(ctx context.Context, chunk []byte) error {
+	if g.broken != nil {
+		if err := g.broken(); err != nil {
+			return err
+		}
+	}
 	select {
 	case g.chunks <- slices.Clone(chunk):
 		return nil
@@ -181,6 +188,7 @@ func TestBroadcastFails(t *testing.T) {
 		"the server does not take": {at("/update_weights"), "load: /update_weights: 500: out of memory"},
 		"no group can be made":     {func(_ *fake, g *fakeGroup) { g.refuse = errors.New("no CUDA device") }, "load: no CUDA device"},
 		"workers are not counted":  {at("/get_world_size"), "load: /get_world_size: 500: out of memory"},
+		"the trainer cannot send":  {func(_ *fake, g *fakeGroup) { g.broken = func() error { return errors.New("no CUDA device") } }, "load: chunk 0 (w to w): no CUDA device"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, g := newFake(t), &fakeGroup{}
@@ -193,6 +201,56 @@ func TestBroadcastFails(t *testing.T) {
 			require.NotContains(t, err.Error(), "\n")
 			require.Less(t, time.Since(start), 5*time.Second)
 			require.Equal(t, "behind", e.states())
+		})
+	}
+}
+
+// A server that ends while weights are broadcast to it is waited for, as with every way: the trainer's end sees the broken group before the server's
+// reply tells more. Of some vLLMs the engine dies, and the API server says so before it ends too.
+func TestAServerThatEndsWithinABroadcast(t *testing.T) {
+	for name, last := range map[string]func(w http.ResponseWriter){
+		"killed":               func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		"its engine is killed": func(w http.ResponseWriter) { http.Error(w, "EngineDeadError", http.StatusInternalServerError) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, g := newFake(t), &fakeGroup{}
+			e := connect(t, func(o *Options) { o.Way, o.Collectives = WayGloo, g }, f)
+			g.serves(t, f, map[string]string{})
+			serve := f.control
+			gone := make(chan struct{}) // of the worker
+			var dead, ended atomic.Bool
+			g.broken = func() error {
+				if ended.Load() {
+					return nil
+				}
+				close(gone)
+				return errors.New("gloo: broadcast: rank 1 is gone: Connection reset by peer")
+			}
+			f.set(func() {
+				f.control = func(w http.ResponseWriter, q *http.Request) bool {
+					switch {
+					case q.URL.Path == "/update_weights" && !ended.Load():
+						<-gone
+						time.Sleep(50 * time.Millisecond) // until the server knows
+						dead.Store(true)
+						time.AfterFunc(200*time.Millisecond, func() { // it is started again
+							f.restart()
+							ended.Store(true)
+							dead.Store(false)
+						})
+						last(w)
+					case dead.Load() && q.URL.Path == "/health":
+						http.Error(w, "", http.StatusServiceUnavailable)
+					case dead.Load():
+						last(w)
+					default:
+						return serve(w, q)
+					}
+					return true
+				}
+			})
+			require.NoError(t, e.Update(t.Context(), fakeWeights(t, 5, 7)))
+			require.Equal(t, "serving", e.states())
 		})
 	}
 }

@@ -181,6 +181,18 @@ func (r *replica) healthy(ctx context.Context) error {
 	return r.client.call(ctx, http.MethodGet, "/health", nil, nil)
 }
 
+// died tells whether a server has ended, or its engine, after an error that does not say so: of a group that its workers left, or the 500 to what its
+// engine had begun. An API server whose engine died says that it is not healthy, and ends.
+func (r *replica) died(ctx context.Context, err error) bool {
+	var proof *ProofError
+	var version *VersionMismatch
+	if errors.Is(err, engines.ErrForeign) || errors.As(err, &proof) || errors.As(err, &version) { // it has answered, and nothing mends that
+		return false
+	}
+	err = r.healthy(ctx)
+	return err != nil && !errors.Is(err, context.DeadlineExceeded)
+}
+
 // isMine returns a ForeignError when a server that can be updated has another run's weights.
 func (r *replica) isMine(ctx context.Context) error {
 	_, err := r.myWeights(ctx)

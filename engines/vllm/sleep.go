@@ -176,7 +176,7 @@ func (up *updater) warmForSleep(ctx context.Context, r *replica) error {
 		u.weights = *current
 		steps = append(steps, step{"warm the cache", u.warm})
 	}
-	return inSteps(ctx, up.options.ControlTimeout, steps)
+	return inSteps(ctx, r, steps)
 }
 
 // layDown takes one replica to sleep.
@@ -186,7 +186,7 @@ func (up *updater) layDown(ctx context.Context, r *replica) error {
 	if up.options.Sleep > 1 {
 		steps = append(steps, step{"name the version", u.disown})
 	}
-	return inSteps(ctx, up.options.ControlTimeout, steps)
+	return inSteps(ctx, r, steps)
 }
 
 func (u *updateRun) sleep(ctx context.Context) error {
@@ -212,7 +212,7 @@ func (u *updateRun) sleeps(ctx context.Context) error {
 // asked no more, because a probe would wake its old weights and its cache.
 func (up *updater) probeAwake(ctx context.Context, r *replica) error {
 	u := &updateRun{replica: r}
-	return inSteps(ctx, up.options.ControlTimeout, []step{{"look whose weights it has", u.own}, {"look what it can do", u.probeAwake}})
+	return inSteps(ctx, r, []step{{"look whose weights it has", u.own}, {"look what it can do", u.probeAwake}})
 }
 
 // probeAwake leaves a server down that cannot be used, so that the next update probes it again.

@@ -19,8 +19,8 @@ import (
 //	there? ─► name the version ─► empty the prefix cache, check the answer ─► resume on probation ─► proof
 //
 // and no replica serves before all have proven. On probation a server computes, because a paused one answers nothing, but
-// what it samples is held back until the verdict and dropped if it is bad. A replica that does not answer is left out and
-// gets the weights before it serves again; at least one must remain. On any other error every replica stays paused and
+// what it samples is held back until the verdict and dropped if it is bad. A replica that does not answer, or whose engine dies, is left out
+// and gets the weights before it serves again; at least one must remain. On any other error every replica stays paused and
 // Generate fails with it until an Update succeeds. Where another run changed the weights of a server meanwhile, this one leaves
 // the server to it and fails for good (engines.ErrForeign); before the first update of a server whoever had it before loses it.
 func (e *Engine) Update(ctx context.Context, w engines.Weights) error {
@@ -347,13 +347,13 @@ func (up *updater) load(ctx context.Context, r *replica, w engines.Weights, warm
 	if warm {
 		steps = slices.Insert(steps, 1, step{"warm the cache", u.warm})
 	}
-	return inSteps(ctx, up.options.ControlTimeout, steps)
+	return inSteps(ctx, r, steps)
 }
 
-// inSteps runs them in order.
-func inSteps(ctx context.Context, each time.Duration, steps []step) error {
+// inSteps takes a replica through steps in order. A server that ends on the way is a lostError, whichever step saw it first.
+func inSteps(ctx context.Context, r *replica, steps []step) error {
 	for _, s := range steps {
-		one, cancel := context.WithTimeout(ctx, each)
+		one, cancel := context.WithTimeout(ctx, r.options.ControlTimeout)
 		err := s.run(one)
 		late := one.Err() != nil && ctx.Err() == nil
 		cancel()
@@ -361,10 +361,10 @@ func inSteps(ctx context.Context, each time.Duration, steps []step) error {
 			continue
 		}
 		if late {
-			err = fmt.Errorf("not done after %v: %w", each, err)
+			err = fmt.Errorf("not done after %v: %w", r.options.ControlTimeout, err)
 		}
 		err = fmt.Errorf("%s: %w", s.name, err)
-		if ctx.Err() == nil && (late || lost(err)) {
+		if gone := late || lost(err) || r.died(ctx, err); gone && ctx.Err() == nil {
 			err = &lostError{err, late}
 		}
 		return err

@@ -279,6 +279,40 @@ func TestReturningReplica(t *testing.T) {
 	within(t, "it serves", func() bool { return e.states() == "serving serving" })
 }
 
+// A vLLM whose engine dies while it loads answers with an error, and ends afterwards. The update goes on without it, and it is loaded when it was
+// started again.
+func TestAnEngineThatDiesInALoad(t *testing.T) {
+	f, other := newFake(t), newFake(t)
+	e := connect(t, nil, f, other)
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 5, 7)))
+	var dying, dead atomic.Bool
+	dying.Store(true)
+	f.set(func() {
+		f.control = func(w http.ResponseWriter, q *http.Request) bool {
+			switch {
+			case q.URL.Path == "/collective_rpc" && dying.CompareAndSwap(true, false):
+				dead.Store(true)
+				time.AfterFunc(200*time.Millisecond, func() {
+					f.restart()
+					dead.Store(false)
+				})
+				http.Error(w, `{"error": {"message": "EngineDeadError"}}`, http.StatusInternalServerError)
+			case dead.Load() && q.URL.Path == "/health":
+				http.Error(w, "", http.StatusServiceUnavailable)
+			case dead.Load():
+				panic(http.ErrAbortHandler)
+			default:
+				return false
+			}
+			return true
+		}
+	})
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 6, 8)))
+	require.Equal(t, "down serving", e.states())
+	require.Eventually(t, func() bool { return e.states() == "serving serving" }, 5*time.Second, time.Millisecond)
+	f.set(func() { require.Equal(t, 6.0, f.weights) })
+}
+
 // A replica whose load did not end stays paused and computes nothing, because a token would end it, until a later load has ended.
 func TestALoadThatDoesNotEnd(t *testing.T) {
 	t.Run("the folder is not there yet", func(t *testing.T) {
