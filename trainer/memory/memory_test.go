@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -144,7 +145,7 @@ func TestEngineOnTheDevice(t *testing.T) {
 	require.Equal(t, without.Rank0[Device].Exact+keys.Bytes, p.Rank0[Device].Exact)
 	require.Equal(t, without.Rank0[Device].Most+keys.Bytes+step.Bytes, p.Rank0[Device].Most)
 	require.Contains(t, changes(Remedies(s, Device)), "engine.device=cpu")
-	require.Contains(t, changes(Remedies(s, Device)), "engine.cache_tokens=504")
+	require.Contains(t, changes(Remedies(s, Device)), "engine.cache_tokens=512")
 	s.BFloat16 = false
 	require.Equal(t, 2*keys.Bytes, part(t, Of(s), "engine: keys, values").Bytes, "the type is the trainer's")
 	require.NotContains(t, changes(Remedies(s, Device)), "engine.dtype=bfloat16", "the type is the trainer's")
@@ -166,6 +167,21 @@ func TestEngineOnTheDevice(t *testing.T) {
 	on := Of(s)
 	s.Engine.OnDevice = false
 	require.Equal(t, Of(s), on, "a CPU has one memory")
+}
+
+// A cache holds the longest sequence, in blocks of 16 tokens: a job refuses one that does not.
+func TestTheCacheOfARemedyHoldsTheLongestSequence(t *testing.T) {
+	s := Setting{Model: seven(), BFloat16: true, Tokens: 32768, Longest: 1000, Ranks: 1, CUDA: true}
+	for cache, want := range map[int]string{4096: "engine.cache_tokens=2048", 2000: "engine.cache_tokens=1008", 1500: "engine.cache_tokens=1008", 1008: ""} {
+		s.Engine = &Engine{CacheTokens: cache, MaxSequences: 64, OnDevice: true}
+		got := ""
+		for _, c := range changes(Remedies(s, Device)) {
+			if strings.HasPrefix(c, "engine.cache_tokens=") {
+				got = c
+			}
+		}
+		require.Equal(t, want, got, "%d tokens", cache)
+	}
 }
 
 func TestRemediesAreOrderedByWhatTheySave(t *testing.T) {

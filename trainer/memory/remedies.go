@@ -60,11 +60,13 @@ func Remedies(s Setting, place string) (out []Remedy) {
 		try(fmt.Sprintf("--ranks %d", 2*s.Ranks), "that many devices", func(c *Setting) { c.Ranks *= 2 })
 	}
 	if e := s.Engine; e != nil {
-		try(fmt.Sprintf("engine.cache_tokens=%d", e.CacheTokens/2), "fewer sequences are decoded at once", func(c *Setting) {
-			less := *e
-			less.CacheTokens /= 2
-			c.Engine = &less
-		})
+		if half := max(e.CacheTokens/2, (s.Longest+15)/16*16); half < e.CacheTokens { // blocks of 16 tokens that hold the longest sequence
+			try(fmt.Sprintf("engine.cache_tokens=%d", half), "fewer sequences are decoded at once", func(c *Setting) {
+				less := *e
+				less.CacheTokens = half
+				c.Engine = &less
+			})
+		}
 		if s.engineOnDevice() {
 			try("engine.device=cpu", "it samples on the CPUs, from a float32 copy of the weights in host memory", func(c *Setting) {
 				there := *e
