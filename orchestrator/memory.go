@@ -229,7 +229,7 @@ func memorySetting(j *job.Job, a *algorithms.Algorithm, ranks int, device string
 		if err != nil {
 			return s, err
 		}
-		s.Engine = &memory.Engine{CacheTokens: j.Engine.Holds(), MaxSequences: j.Engine.MaxSequences, OnDevice: computes.Device != "cpu", BFloat16: computes.BFloat16}
+		s.Engine = &memory.Engine{CacheTokens: j.Engine.Holds(), MaxSequences: j.Engine.MaxSequences, OnDevice: computes.Device != "cpu", BFloat16: computes.BFloat16, Named: j.Engine.DType != "auto"}
 	}
 	return s, nil
 }

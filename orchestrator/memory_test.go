@@ -98,6 +98,32 @@ func TestTheEngineIsPlannedWhereItComputes(t *testing.T) {
 	require.ErrorContains(t, err, "engine.dtype: bfloat16, but on cuda the local engine reads")
 }
 
+// A job takes each remedy that it is advised. On a device the local engine computes in the trainer's type, so one that names it takes the other
+// together with the trainer.
+func TestAJobTakesItsRemedies(t *testing.T) {
+	for _, dtype := range []string{"auto", "float32"} {
+		sets := []string{"model.path=" + configured(t, 28), "device=cpu", "deterministic=false", "trainer.micro_batch_tokens=32768", "engine.dtype=" + dtype}
+		plan := func(more ...string) Memory {
+			j, err := job.Load("../examples/tiny.yaml", append(sets[:len(sets):len(sets)], more...)...)
+			require.NoError(t, err)
+			m, err := PlanMemory(t.Context(), j, memoryRegistries(), MemoryOptions{Device: 100e9})
+			require.NoError(t, err, more)
+			return m
+		}
+		rounded := 0
+		for _, r := range plan().Places[0].Remedies {
+			if strings.HasPrefix(r.Change, "--") {
+				continue
+			}
+			require.Equal(t, r.After, plan(strings.Split(r.Change, ", ")...).Places[0].Need, r.Change)
+			if strings.HasPrefix(r.Change, "model.dtype=bfloat16") {
+				rounded++
+			}
+		}
+		require.Equal(t, 1, rounded)
+	}
+}
+
 // A job that computes more layers again than it must is told how few fit.
 func TestFewerCheckpointedLayersAreNoted(t *testing.T) {
 	notes := func(device int64, set ...string) string {

@@ -47,6 +47,7 @@ type Engine struct {
 	CacheTokens, MaxSequences int
 	OnDevice                  bool // it computes on rank 0's device, from the trainer's weights and in their type; else on the CPUs
 	BFloat16                  bool // on the CPUs
+	Named                     bool // the job names its type, which on the device is the trainer's
 }
 
 // Where a part lies.

@@ -12,7 +12,7 @@ import (
 
 // Remedy is a change of a job that needs less memory.
 type Remedy struct {
-	Change string `json:"change"` // a setting, or a flag, with its value
+	Change string `json:"change"` // a setting, or several with ", " between them, or a flag, each with its value
 	But    string `json:"but"`    // what it costs
 	Saves  Need   `json:"saves"`  // in the place asked for, by all ranks of a machine
 	After  Need   `json:"after"`  // what is needed then
@@ -39,7 +39,11 @@ func Remedies(s Setting, place string) (out []Remedy) {
 		})
 	}
 	if !s.BFloat16 {
-		try("model.dtype=bfloat16", "it computes with rounded weights", func(c *Setting) { c.BFloat16 = true })
+		change := "model.dtype=bfloat16"
+		if s.engineOnDevice() && s.Engine.Named {
+			change += ", engine.dtype=auto"
+		}
+		try(change, "it computes with rounded weights", func(c *Setting) { c.BFloat16 = true })
 	}
 	if s.Ranks > 1 && s.BFloat16 && s.Sharding != cgo.FSDP {
 		try("trainer.shard=fsdp", "no two GPUs have run it", func(c *Setting) { c.Sharding = cgo.FSDP })
