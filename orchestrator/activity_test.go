@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,7 +100,8 @@ func TestNowIsWritten(t *testing.T) {
 	require.Empty(t, failed)
 }
 
-// A job that is refused leaves what the run's last process said of its end. A run that began with it, or goes on with it, says its own.
+// A job that is refused leaves what the run's last process said of its end. A run that began with it, or goes on with it, says its own. What was noted at
+// its end is told.
 func TestTheEndOfARunWhoseJobIsRefused(t *testing.T) {
 	refused := job.InputError(errors.New("refused"))
 	for name, c := range map[string]struct {
@@ -116,12 +118,15 @@ func TestTheEndOfARunWhoseJobIsRefused(t *testing.T) {
 			require.NoError(t, err)
 			ranks, err := processes.Of(j, processes.Launch{})
 			require.NoError(t, err)
-			r := run{folder: runfolder.New(t.TempDir(), true), session: session.New(j), ranks: ranks, goesOn: c.goesOn}
+			var out strings.Builder
+			r := run{options: Options{Out: &out}, folder: runfolder.New(t.TempDir(), true), session: session.New(j), ranks: ranks, goesOn: c.goesOn}
+			r.session.Notes.Note("its log does not fit")
 			if c.before != nil {
 				require.NoError(t, r.folder.WriteNow(*c.before))
 			}
 			r.now = showNow(t.Context(), r.folder, &activity{}, func(*runfolder.Now) {}, func(text string) { t.Error(text) })
 			require.NoError(t, r.close(refused))
+			require.Equal(t, "note: its log does not fit\n", out.String())
 			n, err := runfolder.ReadNow(r.folder.Dir)
 			require.NoError(t, err)
 			require.Equal(t, c.want, []string{n.Ended, n.Error})

@@ -460,6 +460,7 @@ func (r *run) close(ended error) error {
 		r.now.stop(runfolder.EndedFailed, ended)
 	}
 	errs = append(errs, r.ranks.Leave(), r.session.Close())
+	r.console().news()
 	errs = append(errs, r.folder.Close())
 	return errors.Join(errs...)
 }

@@ -88,3 +88,19 @@ func TestTheLogsOfARunAreKept(t *testing.T) {
 		require.Empty(t, left)
 	}
 }
+
+// A log that does not fit in the run's folder is no failure of a run that is done: it stays where it was, which is told.
+func TestALogThatDoesNotFitIsTold(t *testing.T) {
+	output, temp := t.TempDir(), t.TempDir()
+	require.NoError(t, os.Symlink("/dev/full", filepath.Join(output, "vllm.log")))
+	s, reported, err := startScripted(t, "full", temp, output)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	left, err := filepath.Glob(filepath.Join(temp, "*", "vllm.log"))
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	require.Equal(t, "vLLM's log is not in the run's folder: write "+output+"/vllm.log: no space left on device; it stays in "+left[0], reported())
+	log, err := os.ReadFile(left[0])
+	require.NoError(t, err)
+	require.Equal(t, "this is a server that is full\n", string(log))
+}

@@ -57,21 +57,25 @@ type serverLog struct {
 	named  atomic.Bool
 }
 
-// close appends the log to that of a run's folder, if the run got so far as to have one.
-func (l *serverLog) close(output string) error {
-	log, err := os.ReadFile(filepath.Join(l.folder, vllm.LogFile))
+// close appends the log to that of a run's folder, if the run got so far as to have one. A log that cannot be kept there stays where it is, which is
+// told: the run is done.
+func (l *serverLog) close(output string, report func(text string)) {
+	file := filepath.Join(l.folder, vllm.LogFile)
+	log, err := os.ReadFile(file)
 	if err == nil {
 		err = addTo(output, log)
 	} else if errors.Is(err, fs.ErrNotExist) { // the server was not even tried
 		err = nil
 	}
-	if err == nil && (len(log) == 0 || !l.named.Load()) {
-		err = os.RemoveAll(l.folder)
-	}
 	if err != nil {
-		return fmt.Errorf("orchestrator: vLLM's log: %w", err)
+		report(fmt.Sprintf("vLLM's log is not in the run's folder: %v; it stays in %s", err, file))
+		return
 	}
-	return nil
+	if len(log) == 0 || !l.named.Load() {
+		if err := os.RemoveAll(l.folder); err != nil {
+			report("vLLM's log could not be removed: " + err.Error())
+		}
+	}
 }
 
 // addTo appends a log to the one in a run's folder, if that is there.

@@ -423,7 +423,7 @@ func (s *Sync) Close() error {
 		errs = append(errs, s.server.Close())
 	}
 	if s.log.folder != "" {
-		errs = append(errs, s.log.close(s.c.Job.Output))
+		s.log.close(s.c.Job.Output, s.c.Report)
 	}
 	if s.folder != "" {
 		errs = append(errs, os.RemoveAll(s.folder))
