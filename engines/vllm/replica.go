@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/internal/retry"
 )
 
 // replica is one server.
@@ -181,16 +183,31 @@ func (r *replica) healthy(ctx context.Context) error {
 	return r.client.call(ctx, http.MethodGet, "/health", nil, nil)
 }
 
-// died tells whether a server has ended, or its engine, after an error that does not say so: of a group that its workers left, or the 500 to what its
-// engine had begun. An API server whose engine died says that it is not healthy, and ends.
-func (r *replica) died(ctx context.Context, err error) bool {
-	var proof *ProofError
-	var version *VersionMismatch
-	if errors.Is(err, engines.ErrForeign) || errors.As(err, &proof) || errors.As(err, &version) { // it has answered, and nothing mends that
-		return false
+// dead is what says that the server has ended, or its engine; nil: nothing does. An API server whose engine died says that it is not healthy.
+func (r *replica) dead(ctx context.Context) error {
+	err := r.healthy(ctx)
+	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
+		return nil
 	}
-	err = r.healthy(ctx)
-	return err != nil && !errors.Is(err, context.DeadlineExceeded)
+	return err
+}
+
+// whileItLives runs something, and ends it when the server is dead meanwhile; gone says why. vLLM leaves what a dead engine had begun without an
+// answer, and waits for the client before it ends.
+func (r *replica) whileItLives(ctx context.Context, run func(context.Context) error) (gone, err error) {
+	ctx, end := context.WithCancel(ctx)
+	var looks sync.WaitGroup
+	looks.Go(func() {
+		for retry.Pause(ctx, r.options.HealthEvery) == nil {
+			if gone = r.dead(ctx); gone != nil {
+				end()
+			}
+		}
+	})
+	err = run(ctx)
+	end()
+	looks.Wait()
+	return gone, err
 }
 
 // isMine returns a ForeignError when a server that can be updated has another run's weights.

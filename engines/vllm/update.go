@@ -350,11 +350,11 @@ func (up *updater) load(ctx context.Context, r *replica, w engines.Weights, warm
 	return inSteps(ctx, r, steps)
 }
 
-// inSteps takes a replica through steps in order. A server that ends on the way is a lostError, whichever step saw it first.
+// inSteps takes a replica through steps in order. A server that ends on the way is a lostError, whatever the step saw of it.
 func inSteps(ctx context.Context, r *replica, steps []step) error {
 	for _, s := range steps {
 		one, cancel := context.WithTimeout(ctx, r.options.ControlTimeout)
-		err := s.run(one)
+		gone, err := r.whileItLives(one, s.run)
 		late := one.Err() != nil && ctx.Err() == nil
 		cancel()
 		if err == nil {
@@ -364,12 +364,28 @@ func inSteps(ctx context.Context, r *replica, steps []step) error {
 			err = fmt.Errorf("not done after %v: %w", r.options.ControlTimeout, err)
 		}
 		err = fmt.Errorf("%s: %w", s.name, err)
-		if gone := late || lost(err) || r.died(ctx, err); gone && ctx.Err() == nil {
+		if verdict(err) {
+			return err
+		}
+		if gone == nil && !lost(err) { // the broken group of its workers, or the 500 of a dead engine, may have come before a look
+			gone = r.dead(ctx)
+		}
+		if gone != nil {
+			err = fmt.Errorf("%w; its health: %w", err, gone)
+		}
+		if ctx.Err() == nil && (late || gone != nil || lost(err)) {
 			err = &lostError{err, late}
 		}
 		return err
 	}
 	return nil
+}
+
+// verdict tells whether an error is what a server that answers says of its weights: nothing mends that.
+func verdict(err error) bool {
+	var proof *ProofError
+	var version *VersionMismatch
+	return errors.Is(err, engines.ErrForeign) || errors.As(err, &proof) || errors.As(err, &version)
 }
 
 // updateRun is one replica's way through an update.

@@ -3,6 +3,7 @@ package vllm
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -310,6 +311,35 @@ func TestAnEngineThatDiesInALoad(t *testing.T) {
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 6, 8)))
 	require.Equal(t, "down serving", e.states())
 	require.Eventually(t, func() bool { return e.states() == "serving serving" }, 5*time.Second, time.Millisecond)
+	f.set(func() { require.Equal(t, 6.0, f.weights) })
+}
+
+// A vLLM whose engine dies may leave what the engine had begun without an answer, and waits for it before it ends: it is not healthy meanwhile.
+func TestAnEngineThatDiesLeavesALoadWithoutAnAnswer(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, func(o *Options) { o.ControlTimeout = time.Second }, f)
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 5, 7)))
+	var dying, dead atomic.Bool
+	dying.Store(true)
+	f.set(func() {
+		f.control = func(w http.ResponseWriter, q *http.Request) bool {
+			switch {
+			case q.URL.Path == "/collective_rpc" && dying.CompareAndSwap(true, false):
+				dead.Store(true)
+				_, _ = io.Copy(io.Discard, q.Body) // or the server does not see that the client goes
+				<-q.Context().Done()
+				f.restart()
+				dead.Store(false)
+			case dead.Load() && q.URL.Path == "/health":
+				http.Error(w, "", http.StatusServiceUnavailable)
+			default:
+				return false
+			}
+			return true
+		}
+	})
+	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 6, 8)))
+	require.Equal(t, "serving", e.states())
 	f.set(func() { require.Equal(t, 6.0, f.weights) })
 }
 
