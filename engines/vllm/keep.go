@@ -13,7 +13,7 @@ import (
 // steady is how long a server must have answered for its earlier ends to be forgotten.
 const steady = 10 * time.Minute
 
-// Kept is a server of this process that is started again, at the same address, when it ends by itself. It begins with the
+// Kept is a server of this process that is started again, at the same address, when it ends by itself or its engine dies. It begins with the
 // weights of ServeOptions.Model; an Engine that watches it gives it the current ones, and their proof, before it serves.
 type Kept struct {
 	options ServeOptions
@@ -126,10 +126,8 @@ func (k *Kept) watch(ctx context.Context) {
 	began := time.Now()
 	for {
 		p := k.current()
-		select {
-		case <-ctx.Done():
+		if p.awaitEnd(ctx) != nil {
 			return
-		case <-p.ended:
 		}
 		if time.Since(began) > steady {
 			failures = 0

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,7 +23,7 @@ import (
 const fakeServer = "AGENTFLY_FAKE_VLLM"
 
 // serveFake is `vllm serve`: it answers at --port until it is killed. A file "refuse" in the folder of the variable makes it
-// end at once.
+// end at once; one "dead" with its process says that its engine died.
 func serveFake(args []string) int {
 	folder := os.Getenv(fakeServer)
 	if _, err := os.Stat(filepath.Join(folder, "refuse")); err == nil {
@@ -40,6 +41,10 @@ func serveFake(args []string) int {
 // guarded is what the extension's Guard does, of which TestRealGuard asks the same.
 func guarded(f *fake) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if pid, err := os.ReadFile(filepath.Join(os.Getenv(fakeServer), "dead")); q.URL.Path == "/health" && err == nil && string(pid) == strconv.Itoa(os.Getpid()) {
+			http.Error(w, "", http.StatusServiceUnavailable)
+			return
+		}
 		if q.URL.Path != "/health" && q.Header.Get("Authorization") != "Bearer "+os.Getenv("VLLM_API_KEY") {
 			http.Error(w, `{"error": "Unauthorized"}`, http.StatusUnauthorized)
 			return
@@ -115,6 +120,17 @@ func TestKeptServerIsKilled(t *testing.T) {
 	require.Contains(t, notes[1], k.URL()+" answers again")
 	require.ErrorIs(t, syscall.Kill(k.PID(), 0), syscall.ESRCH)
 	goleak.VerifyNone(t, before)
+}
+
+// A server whose engine died and that does not end by itself is ended, and started again.
+func TestKeptServerWhoseEngineDied(t *testing.T) {
+	var notes []string
+	k := keepFake(t, &notes, nil)
+	require.NoError(t, os.WriteFile(filepath.Join(k.options.Folder, "dead"), []byte(strconv.Itoa(k.PID())), 0o600))
+	require.Eventually(t, func() bool { return k.Restarts() == 1 }, 20*time.Second, 10*time.Millisecond)
+	require.NoError(t, k.Close())
+	require.Len(t, notes, 2)
+	require.Contains(t, notes[0], "the server ended: signal: killed")
 }
 
 // One that does not come up again ends the run with a reason, at once and not after the patience.

@@ -172,17 +172,9 @@ func (o *ServeOptions) complete() error {
 func (p *Process) await(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	for {
-		q, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+"/health", nil)
-		if err != nil {
-			return err
-		}
-		if reply, err := client.Do(q); err == nil {
-			reply.Body.Close()
-			if reply.StatusCode == http.StatusOK {
-				return nil
-			}
+		if status, err := p.health(ctx); err == nil && status == http.StatusOK {
+			return nil
 		}
 		select {
 		case <-p.ended:
@@ -192,6 +184,40 @@ func (p *Process) await(ctx context.Context, timeout time.Duration) error {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// awaitEnd returns when the server has ended. One whose engine died may wait for good for what the engine had begun: it says so, then it listens no
+// more, and is killed.
+func (p *Process) awaitEnd(ctx context.Context) error {
+	const every, most = time.Second, 5 // looks in a row
+	for dead := 0; dead < most; dead++ {
+		select {
+		case <-p.ended:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(every):
+		}
+		if status, err := p.health(ctx); status != http.StatusServiceUnavailable && !errors.Is(err, syscall.ECONNREFUSED) {
+			dead = -1
+		}
+	}
+	p.Kill()
+	return nil
+}
+
+// health is the status of /health.
+func (p *Process) health(ctx context.Context) (status int, err error) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+"/health", nil)
+	if err != nil {
+		return 0, err
+	}
+	reply, err := client.Do(q)
+	if err != nil {
+		return 0, err
+	}
+	return reply.StatusCode, reply.Body.Close()
 }
 
 // Close ends the server and everything that it started, and waits for it.
