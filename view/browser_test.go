@@ -345,18 +345,32 @@ func TestThePageOfALongRun(t *testing.T) {
 	t.Parallel()
 	b := chromium(t, 1280, 900)
 	size := viewtest.Size{Steps: 2600, Groups: 1, Each: 1, Only: 1, Seed: 1}
-	x := serve(t, "", map[string]viewtest.Size{"long": size})
+	x := serve(t, "", map[string]viewtest.Size{"long": size, "beside": small()})
 	db, err := store.Open(filepath.Join(x.dir, "long", store.File))
 	require.NoError(t, err)
 	defer db.Close()
 	_, series := stepsOf(t, db.Reader)
 	value := `document.querySelector('.card[aria-label="Reward"] .legend b')?.innerText`
-	b.open(x.url + "/#/overview")
+	b.open(x.url + "/#/overview?run=long")
 	b.until(value + " == " + quote(short(series[2599]["reward/mean"])))
-	for _, step := range []int{1, 2, 778, 1301, 2599} {
-		b.open(fmt.Sprintf("%s/#/overview?step=%d", x.url, step))
+	told := ""
+	for _, place := range []float64{0.1, 0.2, 0.33, 0.5, 0.7, 0.9} {
+		b.until(fmt.Sprintf(`(() => { const card = document.querySelector('.card[aria-label="Reward"]'), over = card.querySelector('.u-over'), r = over.getBoundingClientRect();
+			for (const kind of ['mouseenter', 'mousemove']) over.dispatchEvent(new MouseEvent(kind, { clientX: r.left + %v * r.width, clientY: r.top + 20, bubbles: true }));
+			return ![%s, undefined].includes(card.querySelector('.point')?.innerText); })()`, place, quote(told)))
+		told = js[string](b, `document.querySelector('.card[aria-label="Reward"] .point').innerText`)
+		var step int
+		_, err := fmt.Sscanf(told, "step %d", &step)
+		require.NoError(t, err)
 		b.until(value + " == " + quote(short(series[step-1]["reward/mean"])))
 	}
+	js[any](b, `void document.querySelector('.card[aria-label="Reward"] .u-over').dispatchEvent(new MouseEvent('mouseleave'))`)
+	for _, step := range []int{1, 2, 778, 1301, 2599} {
+		b.open(fmt.Sprintf("%s/#/overview?run=long&step=%d", x.url, step))
+		b.until(value + " == " + quote(short(series[step-1]["reward/mean"])))
+	}
+	b.open(x.url + "/#/overview?run=long&with=beside&step=778")
+	b.until(`document.querySelector('.card[aria-label="Reward"] .legend')?.innerText.replace(/\s+/g, ' ').trim().startsWith(` + quote("long "+short(series[777]["reward/mean"])+" at step 778 beside ") + ")")
 	b.open(x.url + "/#/overview?run=long")
 	for step := 2600; step < 2603; step++ {
 		size.Steps = step + 1

@@ -283,7 +283,13 @@ func (s *Server) bands(r *http.Request) (any, error) {
 	return map[string]any{"steps": steps, "series": series}, nil
 }
 
-// values are those of the metrics at a step, or the last ones before it: what a thinned curve does not tell.
+// shownValue is what a metric is at a step, or at the last one before it that has a value.
+type shownValue struct {
+	Step  int `json:"step"`
+	Value num `json:"value"`
+}
+
+// values are those of the metrics at a step: what a thinned curve does not tell.
 func (s *Server) values(r *http.Request) (any, error) {
 	x, err := s.run(r)
 	if err != nil {
@@ -299,11 +305,11 @@ func (s *Server) values(r *http.Request) (any, error) {
 	if have {
 		at++
 	}
-	out := map[string]num{}
+	out := map[string]shownValue{}
 	for _, key := range r.URL.Query()["key"] {
 		for i := min(at, len(x.columns[key])) - 1; i >= 0; i-- {
 			if v := x.columns[key][i]; finite(v) {
-				out[key] = num(v)
+				out[key] = shownValue{x.steps[i], num(v)}
 				break
 			}
 		}

@@ -16,7 +16,7 @@ func TestThePageKnowsTheAnswers(t *testing.T) {
 	source, err := os.ReadFile("page/src/api.ts")
 	require.NoError(t, err)
 	for name, answer := range map[string]any{
-		"Run": listed{}, "Evaluation": shownEvaluation{}, "Band": band{}, "Entry": shownEntry{}, "Outcome": shownOutcome{}, "Call": shownCall{}, "Turn": shownTurn{},
+		"Run": listed{}, "Evaluation": shownEvaluation{}, "Band": band{}, "Value": shownValue{}, "Entry": shownEntry{}, "Outcome": shownOutcome{}, "Call": shownCall{}, "Turn": shownTurn{},
 		"Sample": shownSample{}, "Part": trajectory.Part{}, "Message": shownMessage{}, "Try": shownTry{}, "Trajectory": shownTrajectory{},
 	} {
 		want := map[string]string{}

@@ -9,6 +9,8 @@ export type Evaluation = { name: string; step: number; reward: number | null; ac
 export type Curves = { steps: number[]; total: number; thinned: boolean; series: Record<string, (number | null)[]>; names: string[]; evaluations: Evaluation[]; state: State };
 export type Band = { mean: (number | null)[]; low: (number | null)[]; high: (number | null)[] };
 export type Bands = { steps: number[]; series: Record<string, Band> };
+// Value is what a metric is at a step, or at the last one before it that has a value.
+export type Value = { step: number; value: number | null };
 export type Curve = { title: string; keys: string[]; unit?: string; means: string; worry: string };
 export type Explained = { key: string; unit?: string; doc: string; when?: string; section: string };
 export type Entry = {

@@ -1,7 +1,7 @@
 // The overview: the curves that matter, all metrics behind a search, several runs in one chart.
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type Bands, type Curve, type Curves, type Evaluation, type Explained, get, go, news, route, runs, set, states } from "./api";
+import { type Bands, type Curve, type Curves, type Evaluation, type Explained, type Value, get, go, news, route, runs, set, states } from "./api";
 import { useAsked } from "./asked";
 import { Chart, colour, dashed, type Line } from "./chart";
 import { clean, number } from "./text";
@@ -57,19 +57,34 @@ function useBands(keys: string[], wanted: boolean): Bands | undefined {
   return got;
 }
 
-// useValues loads what thinned curves do not tell: the exact values at the step of the slider.
-function useValues(keys: string[], all: Record<string, Curves>): Record<string, Record<string, number>> {
-  const [got, setGot] = useState<Record<string, Record<string, number>>>({}), s = step.value;
+// Values are those of the metrics of runs at steps: of a step, of a run, of a key.
+type Values = Record<number, Record<string, Record<string, Value>>>;
+
+// useValues loads what thinned curves do not tell: the exact values at steps, at Infinity those of the last one.
+function useValues(keys: string[], all: Record<string, Curves>, steps: number[]): Values {
+  const [got, setGot] = useState<Values>({});
   const names = chosen.value.filter((n) => all[n]?.thinned), wanted = keys.filter((k) => !k.startsWith("eval/")).sort();
-  const key = JSON.stringify([names, wanted, s, names.map((n) => [all[n].state.edition, s > 0 ? 0 : all[n].total])]);
+  const key = JSON.stringify([names, wanted, steps, names.map((n) => [all[n].state.edition, steps.includes(Infinity) ? all[n].total : 0])]);
   useEffect(() => {
     if (!names.length) return;
     const stop = new AbortController();
-    Promise.all(names.map(async (run) => [run, (await get<{ values: Record<string, number> }>("values", { run, key: wanted, step: s > 0 ? s - 1 : undefined }, stop.signal)).values] as [string, Record<string, number>]))
+    Promise.all(steps.map(async (s) => [s, Object.fromEntries(await Promise.all(names.map(async (run) =>
+      [run, (await get<{ values: Record<string, Value> }>("values", { run, key: wanted, step: s === Infinity ? undefined : s - 1 }, stop.signal)).values] as const)))] as const))
       .then((v) => setGot(Object.fromEntries(v))).catch(() => {});
     return () => stop.abort();
   }, [key]);
   return got;
+}
+
+// usePointed are the steps of thinned curves that are pointed at, once the pointer has rested for a moment, and a function that cards tell them to.
+// Cards of several runs may have other steps.
+function usePointed(): [number[], (title: string, step: number | null) => void] {
+  const [steps, setSteps] = useState<number[]>([]), now = useRef(new Map<string, number>()), later = useRef(0);
+  return [steps, (title, step) => {
+    if (step === null) now.current.delete(title); else now.current.set(title, step);
+    clearTimeout(later.current);
+    later.current = window.setTimeout(() => setSteps([...new Set(now.current.values())].sort((a, b) => a - b)), 100);
+  }];
 }
 
 type Shown = Line & { run: string; key: string; thinned: boolean };
@@ -117,18 +132,26 @@ function at(l: Line, s: number): { x: number; y: number | null } {
   return { x: 0, y: null };
 }
 
-function Card({ c, all, bands, exact }: { c: Curve; all: Record<string, Curves>; bands?: Bands; exact: Record<string, Record<string, number>> }) {
+// valueOf is what at is, of a thinned line; undefined: it has not come yet.
+function valueOf(l: Shown, s: number, exact: Values): { x: number; y: number | null | undefined } {
+  const of = exact[s]?.[l.run], v = of?.[l.key];
+  return v ? { x: v.step + 1, y: v.value } : { x: 0, y: of ? null : undefined };
+}
+
+type CardProps = { c: Curve; all: Record<string, Curves>; bands?: Bands; exact: Values; onPoint: (title: string, step: number | null) => void };
+
+function Card({ c, all, bands, exact, onPoint }: CardProps) {
   const names = useMemo(() => new Set(Object.values(all).flatMap((x) => x.names)), [all]);
   const keys = open(c.keys, names), some = useMemo(() => lines(keys, all), [all, chosen.value.join(), c.title]), [point, setPoint] = useState<number | null>(null);
   const band = useMemo(() => (bands && some.length ? banded(some, bands) : undefined), [some, bands]);
   if (!some.length) return null;
   const several = chosen.value.length > 1, s = point ?? (step.value || Infinity), left = several ? keys.filter((k) => some[0].key !== k && Object.values(all).some((x) => x.names.includes(k))) : [];
-  const shown = some.slice(0, 8).map((l) => ({ l, ...at(l, s) })), same = shown.every((v) => v.x === shown[0].x);
+  const shown = some.slice(0, 8).map((l) => ({ l, ...(l.thinned ? valueOf(l, s, exact) : at(l, s)) })), same = shown.every((v) => v.x === (s === Infinity ? shown[0].x : s));
   return <section class="card" aria-label={c.title}>
     <h3>{c.title}{c.unit && c.unit !== c.title.toLowerCase() && <small> {c.unit}</small>}</h3>
-    <Chart title={c.title} lines={band ?? some} step={step.value} band={band !== undefined} theme={theme.value} onStep={(s) => go("overview", { ...Object.fromEntries([...route.value.q.keys()].map((k) => [k, route.value.q.getAll(k)])), step: s })} onPoint={setPoint} />
+    <Chart title={c.title} lines={band ?? some} step={step.value} band={band !== undefined} theme={theme.value} onStep={(s) => go("overview", { ...Object.fromEntries([...route.value.q.keys()].map((k) => [k, route.value.q.getAll(k)])), step: s })} onPoint={(s) => { setPoint(s); onPoint(c.title, some.some((l) => l.thinned) ? s : null); }} />
     <ul class="legend">{shown.map(({ l, x, y }) => <li key={l.label}>
-      <Swatch n={l.colour} /> <span class="name">{clean(l.label)}</span> <b>{number(l.thinned && point === null ? exact[l.run]?.[l.key] : y)}</b>{!same && x > 0 && <span class="name"> at step {x}</span>}</li>)}
+      <Swatch n={l.colour} /> <span class="name">{clean(l.label)}</span> <b>{y === undefined ? "…" : number(y)}</b>{!same && x > 0 && <span class="name"> at step {x}</span>}</li>)}
       {point !== null && <li class="name point">step {point}</li>}</ul>
     {left.length > 0 && <p class="worry">Beside another run only {clean(some[0].key)} is drawn, not {left.map(clean).join(", ")}; find them above.</p>}
     <p>{c.means}</p>{c.worry && <p class="worry">{c.worry}</p>}
@@ -150,7 +173,7 @@ export function Overview() {
   const explained = new Map(glossary.value.metrics.map((m) => [m.key, m]));
   const about = (key: string): Explained | undefined => explained.get(key) ?? glossary.value.metrics.find((m) => { const cut = m.key.lastIndexOf("/") + 1; return /^[A-Z]+$/.test(m.key.slice(cut)) && key.startsWith(m.key.slice(0, cut)); });
   const hits = word ? [...names].sort().filter((k) => (k + " " + (about(k)?.doc ?? "")).toLowerCase().includes(word.toLowerCase())) : [];
-  const keys = [...first, ...hits.slice(0, mostCards)], all = useCurves(keys), exact = useValues(keys, all), bands = useBands(keys, band);
+  const keys = [...first, ...hits.slice(0, mostCards)], all = useCurves(keys), [pointed, onPoint] = usePointed(), exact = { ...useValues(keys, all, pointed), ...useValues(keys, all, [step.value || Infinity]) }, bands = useBands(keys, band);
   const failed = runs.value.find((r) => r.name === chosen.value[0])?.failed !== undefined;
   const empty = chosen.value.length > 0 && Object.keys(seen).length > 0 && names.size === 0;
   return <>
@@ -163,8 +186,8 @@ export function Overview() {
       <h2>{hits.length} {hits.length === 1 ? "metric" : "metrics"} with “{word}”{hits.length > mostCards && `, the first ${mostCards}`}</h2>
       <div class="cards">{hits.slice(0, mostCards).map((k) => {
         const m = about(k);
-        return <Card key={k} all={all} bands={bands} exact={exact} c={{ title: k, keys: [k], unit: m?.unit, means: m ? `${m.doc[0].toUpperCase()}${m.doc.slice(1)}.` : "", worry: "" }} />;
+        return <Card key={k} all={all} bands={bands} exact={exact} onPoint={onPoint} c={{ title: k, keys: [k], unit: m?.unit, means: m ? `${m.doc[0].toUpperCase()}${m.doc.slice(1)}.` : "", worry: "" }} />;
       })}</div></>
-      : <><h2 class="sr">Curves</h2><div class="cards">{glossary.value.curves.map((c) => <Card key={c.title} c={c} all={all} bands={bands} exact={exact} />)}</div></>}
+      : <><h2 class="sr">Curves</h2><div class="cards">{glossary.value.curves.map((c) => <Card key={c.title} c={c} all={all} bands={bands} exact={exact} onPoint={onPoint} />)}</div></>}
   </>;
 }
