@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -647,6 +648,37 @@ func TestThePageTellsRunsApart(t *testing.T) {
 	b.accessible()
 	b.do(chromedp.Click(chromedp.CSS("#band")))
 	b.until(chart + " == " + quote(apart))
+	b.clean()
+}
+
+// Of more runs than a page lists, the ones that were written last are listed, the page says how many are not, and all can be asked for.
+func TestThePageOfManyRuns(t *testing.T) {
+	t.Parallel()
+	b := chromium(t, 1280, 900)
+	one := viewtest.Size{Steps: 2, Groups: 1, Each: 1, Seed: 1}
+	x := serve(t, "", map[string]viewtest.Size{"r0001": one, "r1002": one})
+	old := time.Now().Add(-time.Hour)
+	for i := 2; i < 1002; i++ {
+		dir := filepath.Join(x.dir, fmt.Sprintf("r%04d", i))
+		require.NoError(t, os.Mkdir(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, store.File), []byte("no store"), 0o600))
+		require.NoError(t, os.Chtimes(filepath.Join(dir, store.File), old, old))
+	}
+	older := old.Add(-time.Hour)
+	require.NoError(t, os.Chtimes(filepath.Join(x.dir, "r0001", store.File), older, older))
+	got := get[struct {
+		Runs []struct{ Name string }
+		Left int
+	}](t, x, "/api/runs", nil)
+	require.Len(t, got.Runs, 1000)
+	require.Equal(t, "r1002", got.Runs[0].Name)
+	require.Equal(t, 2, got.Left)
+	for _, name := range []string{"r0001", "r1002"} {
+		require.Equal(t, 2, get[struct{ Total int }](t, x, "/api/curves", url.Values{"run": {name}}).Total)
+	}
+	b.open(x.url + "/#/overview")
+	b.until("document.querySelector('#left')?.innerText.includes('2 older runs')")
+	require.Equal(t, "r1002", js[string](b, "document.querySelector('#run').value")) // not r0001, which was only looked at
 	b.clean()
 }
 

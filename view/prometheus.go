@@ -25,7 +25,7 @@ func (s *Server) prometheus(w http.ResponseWriter, r *http.Request) {
 			open[e.Key[:at]] = e
 		}
 	}
-	list, err := s.runs.list(r.Context())
+	list, _, err := s.runs.list(r.Context())
 	if err != nil {
 		fail(w, http.StatusInternalServerError, err.Error())
 		return

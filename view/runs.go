@@ -36,7 +36,7 @@ type runs struct {
 	change chan struct{} // is closed at the next change
 }
 
-// mostRuns is how many runs of a folder are served.
+// mostRuns is how many runs of a folder are listed.
 const mostRuns = 1000
 
 func openRuns(ctx context.Context, dir string, decode Decode) (*runs, error) {
@@ -66,7 +66,7 @@ func (r *runs) find() []string {
 			return nil
 		}
 		name, err := filepath.Rel(top, path)
-		if err != nil || len(out) >= mostRuns {
+		if err != nil {
 			return fs.SkipAll
 		}
 		if name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "checkpoints" || strings.Count(name, string(filepath.Separator)) >= runfolder.Deepest) {
@@ -94,10 +94,10 @@ type listed struct {
 	last map[string]float64 // metrics of the last step
 }
 
-// list describes all runs, the one that was written last first.
-func (r *runs) list(ctx context.Context) ([]listed, error) {
+// list describes the runs, the one that was written last first, and says how many older ones it leaves out.
+func (r *runs) list(ctx context.Context) (out []listed, left int, err error) {
 	r.dropEnded()
-	out := []listed{}
+	out = []listed{}
 	for _, name := range r.find() {
 		l := listed{Name: name, Title: name, Reward: num(math.NaN())}
 		if name == "." {
@@ -106,23 +106,28 @@ func (r *runs) list(ctx context.Context) ([]listed, error) {
 		file := filepath.Join(r.dir, filepath.FromSlash(name), store.File)
 		l.Age = math.Inf(1)
 		for _, path := range []string{file, file + "-wal"} {
-			if info, err := os.Stat(path); err == nil {
+			if info, err := os.Stat(path); err == nil && (path == file || info.Size() > 0) { // who only reads makes an empty log
 				l.Age = min(l.Age, math.Max(0, time.Since(info.ModTime()).Seconds()))
 			}
 		}
 		if math.IsInf(l.Age, 1) {
 			continue // it was deleted just now
 		}
-		if err := l.read(ctx, file); err != nil {
-			l.Error = err.Error()
-		}
-		if now := readNow(filepath.Dir(file), time.Now()); now.Ended == runfolder.EndedFailed {
-			l.Failed = &now.Error
-		}
 		out = append(out, l)
 	}
 	slices.SortStableFunc(out, func(a, b listed) int { return cmp.Compare(a.Age, b.Age) })
-	return out, ctx.Err()
+	left = max(0, len(out)-mostRuns)
+	out = out[:len(out)-left]
+	for i := range out {
+		l, dir := &out[i], filepath.Join(r.dir, filepath.FromSlash(out[i].Name))
+		if err := l.read(ctx, filepath.Join(dir, store.File)); err != nil {
+			l.Error = err.Error()
+		}
+		if now := readNow(dir, time.Now()); now.Ended == runfolder.EndedFailed {
+			l.Failed = &now.Error
+		}
+	}
+	return out, left, ctx.Err()
 }
 
 func (l *listed) read(ctx context.Context, file string) (err error) {

@@ -175,8 +175,8 @@ func answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 
 // list are the runs.
 func (s *Server) list(r *http.Request) (any, error) {
-	list, err := s.runs.list(r.Context())
-	return map[string]any{"folder": s.runs.dir, "runs": list}, err
+	list, left, err := s.runs.list(r.Context())
+	return map[string]any{"folder": s.runs.dir, "runs": list, "left": left}, err
 }
 
 // metrics explains them.

@@ -582,7 +582,7 @@ func TestFolders(t *testing.T) {
 	require.Contains(t, said, "cannot be read as a store")
 	one, err := New(filepath.Join(x.dir, "deep", "er"), Options{Decode: func(string) (func([]int32) string, bool) { return x.words.Decode, true }})
 	require.NoError(t, err)
-	r, err := one.runs.list(context.Background())
+	r, _, err := one.runs.list(context.Background())
 	require.NoError(t, err)
 	require.Equal(t, "er", r[0].Title)
 	_, err = one.runs.get(".")
@@ -920,7 +920,7 @@ func TestARunThatIsGoneIsClosed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.RemoveAll(filepath.Join(x.dir, "a")))
 	<-r.over
-	_, err = x.runs.list(t.Context())
+	_, _, err = x.runs.list(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, x.runs.open)
 	_, err = r.db.End(t.Context())

@@ -109,6 +109,7 @@ export function set(q: Query) {
 }
 
 export const runs = signal<Run[]>([]);
+export const left = signal(0); // how many older runs are not listed
 export const folder = signal("");
 export const states = signal<Record<string, State>>({});
 export const problem = signal("");
@@ -122,8 +123,9 @@ export function news(run: string): string {
 
 export async function loadRuns() {
   try {
-    const r = await get<{ folder: string; runs: Run[] }>("runs");
+    const r = await get<{ folder: string; runs: Run[]; left: number }>("runs");
     runs.value = r.runs;
+    left.value = r.left;
     folder.value = r.folder;
     problem.value = "";
   } catch (e) {

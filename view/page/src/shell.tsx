@@ -1,7 +1,7 @@
 // What stands around every view: the run, those it is compared with, the step, the views.
 import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { connected, folder, follow, get, go, href, listed, loadRuns, problem, route, runs, set, states } from "./api";
+import { connected, folder, follow, get, go, href, left, listed, loadRuns, problem, route, runs, set, states } from "./api";
 import { ago, clean, count, number } from "./text";
 import { Causes } from "./causes";
 import { Trajectories } from "./list";
@@ -71,6 +71,7 @@ export function App() {
         {state && <span class="state" id="state">{count(state.steps, "step")}, {state.loaded ? "" : "reading, "}{count(state.trajectories, "trajectory", "trajectories")}{state.loaded ? "" : " so far"}, written {ago(first!.age)}</span>}
       </div>}
       {chosen.value.map((n) => runs.value.find((r) => r.name === n)!).filter((r) => r.error).map((r) => <p class="alert" role="alert" key={r.name}>{clean(r.title)}: {clean(r.error!)}</p>)}
+      {left.value > 0 && <p class="note" id="left">The {runs.value.length} runs that were written last are listed, {count(left.value, "older run")} {left.value === 1 ? "is" : "are"} not: agentfly view RUN shows one.</p>}
       {first?.failed !== undefined && <p class="alert" id="failed" role="alert">The run failed: {clean(first.failed)}</p>}
       {state?.fault && <p class="alert" role="alert">Nothing new is read of this run: {clean(state.fault)}</p>}
       {problem.value && <p class="alert" role="alert">{problem.value}</p>}
