@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/agentfly/agentfly/export"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/store"
 )
 
@@ -47,8 +49,8 @@ func (c exportCommand) export(x *cli.Context) error {
 		return usagef("--to names a server; %s is a file, name its folder with --out", f.Name)
 	}
 	type file struct {
-		path string
-		run  export.Run
+		path, dir string
+		run       export.Run
 	}
 	var files []file
 	from := map[string]string{} // runs by their output folders
@@ -73,32 +75,58 @@ func (c exportCommand) export(x *cli.Context) error {
 			return usagef("%s and %s have the same name, and %s can hold one of them; give each another --out", other, dir, to)
 		}
 		from[to] = dir
-		files = append(files, file{filepath.Join(to, f.File(r)), r})
+		files = append(files, file{filepath.Join(to, f.File(r)), dir, r})
 	}
+	var left error
 	for _, o := range files {
-		n := 0
-		if every := o.run.Trajectories; every != nil {
-			o.run.Trajectories = func(ctx context.Context, f func(store.Record) error) error {
-				return every(ctx, func(r store.Record) error {
-					if err := ctx.Err(); err != nil {
-						return err
-					}
-					n++
-					return f(r)
-				})
-			}
-		}
+		got := read(&o.run)
 		err := export.WriteFile(x.Context, f, o.path, o.run)
 		if err != nil {
 			return fmt.Errorf("export: %w", err)
 		}
 		what := plural(len(o.run.Metrics), "metric")
 		if f.Trajectories {
-			what = trajectories(n)
+			what = trajectories(got.n)
 		}
 		fmt.Fprintf(c.text, "wrote     %s  %s\n", o.path, what)
+		left = errors.Join(left, got.lacks(f, o.dir))
 	}
-	return nil
+	return left
+}
+
+// reading is what an export reads of a run's trajectories.
+type reading struct {
+	n    int
+	left *overview.LeftOut // nil: nothing is damaged
+}
+
+// read counts the trajectories that are read of a run. Those that are damaged do not end its export.
+func read(run *export.Run) *reading {
+	got := &reading{}
+	if every := run.Trajectories; every != nil {
+		run.Trajectories = func(ctx context.Context, f func(store.Record) error) error {
+			err := every(ctx, func(r store.Record) error {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				got.n++
+				return f(r)
+			})
+			if errors.As(err, &got.left) {
+				return nil
+			}
+			return err
+		}
+	}
+	return got
+}
+
+// lacks is the error of an export that was made without the trajectories that are damaged; nil: it has all.
+func (r *reading) lacks(f export.Format, dir string) error {
+	if r.left == nil {
+		return nil
+	}
+	return fmt.Errorf("export: %s of %s: %w", f.Name, dir, r.left)
 }
 
 // send sends runs to a server.
@@ -109,6 +137,7 @@ func (c exportCommand) send(x *cli.Context, f export.Format, dirs []string) erro
 	case x.String("out") != "":
 		return usagef("%s is a server; name it with --to, not --out", f.Name)
 	}
+	var left error
 	for _, dir := range dirs {
 		r, err := export.Open(x.Context, dir)
 		if err != nil {
@@ -121,11 +150,13 @@ func (c exportCommand) send(x *cli.Context, f export.Format, dirs []string) erro
 		if f.Trajectories {
 			what, fresh = "span", "span"
 		}
+		got := read(&r)
 		n, err := f.Send(x.Context, x.String("to"), r)
 		if err != nil {
 			return fmt.Errorf("export: %s: %s of %s sent: %w", f.Name, plural(n, what), dir, err)
 		}
 		fmt.Fprintf(c.text, "sent      %s  %s\n", dir, plural(n, fresh))
+		left = errors.Join(left, got.lacks(f, dir))
 	}
-	return nil
+	return left
 }

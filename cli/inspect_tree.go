@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -65,11 +66,17 @@ func (c inspectCommands) tree(x *cli.Context) error {
 		group = append(group, r)
 		return nil
 	})
-	if err == nil {
-		err = flush()
+	var left *overview.LeftOut
+	if err != nil && !errors.As(err, &left) {
+		return err
 	}
-	if err == nil && drawn == 0 {
-		_, err = fmt.Fprintln(c.out, "none of these trajectories branches; a job's rollout.tree makes them branch")
+	if err := flush(); err != nil {
+		return err
+	}
+	if drawn == 0 {
+		if _, err := fmt.Fprintln(c.out, "none of these trajectories branches; a job's rollout.tree makes them branch"); err != nil {
+			return err
+		}
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -446,4 +447,46 @@ func TestTrajectoriesAreFiltered(t *testing.T) {
 	out, _, err = command(t, "inspect", "trajectory", "--run", filepath.Join(root, "going"), "--phase", "greedy")
 	require.NoError(t, err)
 	require.Empty(t, out)
+}
+
+// A trajectory that is damaged keeps no other back: the run's status, lists and exports have the rest, and the ones that print or write trajectories
+// fail with the name of the one that they left out.
+func TestDamagedTrajectoriesAreLeftOut(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	overviewtest.Run{Steps: overviewtest.Steps(0.5, 0.25), Train: []overviewtest.Sampled{
+		{Step: 0, Index: 0, Reward: 1, Stop: trajectory.StopAnswer}, {Step: 1, Index: 0, Reward: 0.5, Stop: trajectory.StopAnswer}, {Step: 1, Index: 1, Reward: 0.25, Stop: trajectory.StopAnswer},
+	}}.Write(t, dir)
+	db, err := sql.Open("sqlite", filepath.Join(dir, "store.db"))
+	require.NoError(t, err)
+	_, err = db.Exec("UPDATE trajectories SET json = substr(json, 1, 20) WHERE id = 'train-1-0-0'")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	out, _, err := command(t, "status", dir)
+	require.NoError(t, err)
+	require.Contains(t, out, "2 of 10 steps done")
+	require.Contains(t, out, "trajectory train-1-0-0 is damaged: its checksum is wrong")
+	left := "left out 1 damaged trajectory: trajectory train-1-0-0 is damaged: its checksum is wrong"
+	for _, args := range [][]string{{"--table"}, {"--table", "--sort=-reward"}, {}} {
+		out, _, err := command(t, append([]string{"inspect", "trajectory", "--run", dir}, args...)...)
+		require.EqualError(t, err, left)
+		require.Contains(t, out, "train-0-0-0")
+		require.Contains(t, out, "train-1-0-1")
+	}
+	out, _, err = command(t, "inspect", "tree", "--run", dir)
+	require.EqualError(t, err, left)
+	require.Contains(t, out, "none of these trajectories branches")
+	_, _, err = command(t, "inspect", "trajectory", "--run", dir, "--id", "train-1-0-0")
+	require.EqualError(t, err, "store: trajectory train-1-0-0 is damaged: its checksum is wrong")
+	for _, format := range []string{"inspect", "atif", "parquet", "trackio"} {
+		out, _, err := command(t, "export", "--out", filepath.Join(dir, "out"), dir, format)
+		require.EqualError(t, err, "export: "+format+" of "+dir+": "+left, format)
+		require.Contains(t, out, "2 trajectories")
+		wrote := strings.Fields(out)[1]
+		require.FileExists(t, wrote)
+		if format == "atif" {
+			text, err := os.ReadFile(wrote)
+			require.NoError(t, err)
+			require.Equal(t, 2, strings.Count(string(text), "\n"))
+		}
+	}
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -157,14 +158,16 @@ func (c inspectCommands) trajectory(x *cli.Context) error {
 		}
 		return c.print(orchestrator.Inspect(r, decode))
 	}
-	if err := orchestrator.EachStored(x.Context, dir, q, c.registries.Agents, show); err != nil || !x.Bool("table") {
+	err = orchestrator.EachStored(x.Context, dir, q, c.registries.Agents, show)
+	var left *overview.LeftOut
+	if !x.Bool("table") || err != nil && !errors.As(err, &left) {
 		return err
 	}
 	p := c.page()
 	for _, line := range table(rows, p.width) {
 		p.write(line)
 	}
-	return p.err
+	return cmp.Or(p.err, err)
 }
 
 // rewardOf is what a trajectory was paid, as a table shows it; -: it has no reward.

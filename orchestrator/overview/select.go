@@ -57,7 +57,18 @@ func calls(t *trajectory.Trajectory) (n int) {
 // errEnough ends the reading of a store early.
 var errEnough = errors.New("enough")
 
-// Trajectories calls f for the trajectories of a run folder that a filter names.
+// LeftOut is the error of having read the trajectories of a run of which some are damaged: all others were given out.
+type LeftOut struct{ Damaged []error }
+
+func (e *LeftOut) Error() string {
+	if len(e.Damaged) == 1 {
+		return fmt.Sprintf("left out 1 damaged trajectory: %v", e.Damaged[0])
+	}
+	return fmt.Sprintf("left out %d damaged trajectories, the first: %v", len(e.Damaged), e.Damaged[0])
+}
+
+// Trajectories calls f for the trajectories of a run folder that a filter names. One that is damaged keeps no other back: the error, behind all others,
+// is then a *LeftOut. Where the filter names its id, the error is that of the trajectory.
 func Trajectories(ctx context.Context, dir string, q Filter, f func(store.Record) error) (err error) {
 	by, ok := sorts[strings.TrimPrefix(q.Sort, "-")]
 	if q.Sort != "" && !ok {
@@ -68,6 +79,10 @@ func Trajectories(ctx context.Context, dir string, q Filter, f func(store.Record
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	var left LeftOut
+	if q.ID == "" {
+		q.Damaged = func(err error) { left.Damaged = append(left.Damaged, err) }
+	}
 	var found bool // one that the selection names, whether it matches the rest or not
 	if q.Sort != "" {
 		found, err = q.sorted(ctx, db, by, f)
@@ -76,6 +91,9 @@ func Trajectories(ctx context.Context, dir string, q Filter, f func(store.Record
 	}
 	if err == nil && !found && q.ID != "" {
 		return knows(ctx, db, q.ID)
+	}
+	if err == nil && len(left.Damaged) > 0 {
+		return &left
 	}
 	return err
 }

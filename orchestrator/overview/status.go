@@ -30,7 +30,7 @@ type Status struct {
 	StepSeconds float64            `json:"step_seconds"`     // mean of the last steps
 	Left        *float64           `json:"left_seconds,omitempty"`
 	Errors      map[string]int     `json:"errors,omitempty"`   // of all steps, by origin: trajectories that failed, tool calls that broke
-	Failures    []string           `json:"failures,omitempty"` // of the last step and the one that is sampled, by cause
+	Failures    []string           `json:"failures,omitempty"` // of the last step and the one that is sampled, by cause; then the trajectories that are damaged
 	PID         int                `json:"pid,omitempty"`
 	Host        string             `json:"host,omitempty"`
 }
@@ -110,11 +110,11 @@ func failures(ctx context.Context, dir string, done int) (lines []string, err er
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	byGroup := map[store.GroupRef]*trajectory.Group{}
-	var cut []string
+	var cut, damaged []string
 	enough := errors.New("enough")
 	for step := max(0, done-1); step <= done; step++ {
 		read := 0
-		err := db.Select(ctx, store.Selection{Phase: store.Train, Step: &step}, func(r store.Record) error {
+		err := db.Select(ctx, store.Selection{Phase: store.Train, Step: &step, Damaged: func(err error) { damaged = append(damaged, err.Error()) }}, func(r store.Record) error {
 			if read++; read > mostOf {
 				return enough
 			}
@@ -139,5 +139,5 @@ func failures(ctx context.Context, dir string, done int) (lines []string, err er
 	if lines = report.FailureLines(groups); len(lines) > 0 {
 		lines = append(lines, cut...)
 	}
-	return lines, nil
+	return append(lines, damaged...), nil
 }

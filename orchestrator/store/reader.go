@@ -56,7 +56,11 @@ func (r *Reader) Select(ctx context.Context, q Selection, f func(Record) error) 
 	defer rows.Close()
 	for rows.Next() {
 		one, err := r.trajectories.record(rows)
-		if err != nil {
+		switch {
+		case q.Damaged != nil && Damaged(err):
+			q.Damaged(err)
+			continue
+		case err != nil:
 			return fmt.Errorf("store: %w", err)
 		}
 		if err := f(one); err != nil {

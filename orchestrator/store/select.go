@@ -14,6 +14,8 @@ type Selection struct {
 	Told  *int   // as people count: sampled for the step of that number, the first being 1, or evaluated after so many
 	Task  string // the id of their task
 	Stop  string // stop reason
+
+	Damaged func(error) // is told of each trajectory that is damaged, which is left out; nil: the first one ends the reading
 }
 
 // Told is the number of a trajectory's step as people count, and Selection.Told does: from 1 in training, of an evaluation the steps before it.
