@@ -75,7 +75,7 @@ func TestAnEvaluationInNumbers(t *testing.T) {
 	require.InDelta(t, (5./6+0+1+2./3+0.5)/5, e.Pass["2"], 1e-12)
 	require.Equal(t, "source", e.By)
 	require.Len(t, e.Sources, 3)
-	require.InDelta(t, 0.25, e.Sources["web"].Reward, 1e-12)
+	require.InDelta(t, 0.25, *e.Sources["web"].Reward, 1e-12)
 	require.InDelta(t, 5./12, e.Sources["web"].Pass["2"], 1e-12)
 	require.Equal(t, 1, e.Sources["book"].Failed)
 	require.Equal(t, 1, e.Sources["(none)"].Tasks)

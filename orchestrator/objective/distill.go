@@ -46,7 +46,9 @@ func (o *Distillation) Batch(ctx context.Context, at At) (*Batch, error) {
 	if err := o.refused(b.Rollouts); err != nil {
 		return nil, err
 	}
-	b.Advantages, b.KL = d.advantages, d.reverseKL
+	if b.Advantages = d.advantages; d.tokens > 0 {
+		b.KL = &d.reverseKL
+	}
 	o.reward(b) // of what the teacher has logprobs of
 	b.Groups = o.trained(b.Groups)
 	return b, nil
@@ -55,7 +57,9 @@ func (o *Distillation) Batch(ctx context.Context, at At) (*Batch, error) {
 // Report implements Objective.
 func (o *Distillation) Report(b *Batch, m trainer.Metrics, f report.Facts) report.Step {
 	s := o.RL.Report(b, m, f)
-	s.Distill = &report.Distill{ReverseKL: b.KL}
+	if b.KL != nil {
+		s.Distill = &report.Distill{ReverseKL: *b.KL}
+	}
 	return s
 }
 
@@ -262,6 +266,9 @@ func (o *Distillation) evaluateKL(ctx context.Context, e *report.Evaluation) err
 	}
 	if err != nil {
 		return err
+	}
+	if d.tokens == 0 {
+		return fmt.Errorf("orchestrator: evaluation %s, divergence from the teacher: there is no token to compare, the first trajectory failed with: %s", e.Name, groups[0].Trajectories[0].Err)
 	}
 	e.ReverseKL = &d.reverseKL
 	return nil

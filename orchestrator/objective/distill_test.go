@@ -131,7 +131,7 @@ func TestDistillationOfWhatIsTrained(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, tr.Err)
 	require.Equal(t, [][][]float64{{nil, {-0.25, -0.5}}}, b.Advantages)
-	require.Equal(t, 0.375, b.KL)
+	require.Equal(t, 0.375, *b.KL)
 	for i, n := range []int{0, 2} {
 		require.Equal(t, n, b.Groups[0].Trajectories[i].ResponseTokens())
 	}

@@ -36,6 +36,14 @@ func (wobbly) Step(context.Context, environments.Action) (environments.Result, e
 
 func (wobbly) Close() error { return nil }
 
+// A divergence from the teacher of no token is not one of 0, which would be the best that there is.
+func TestADivergenceOfNothingIsAnError(t *testing.T) {
+	sampler := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return engines.Completion{}, errors.New("gone") })
+	o := &RL{job: &job.Job{Rollout: job.Rollout{GroupSize: 2, MaxFailed: 1}}, sampler: sampler, held: &data.Tasks{Tasks: []trajectory.Task{rollouttest.Task("q", "1?", "1")}}}
+	d := &Distillation{RL: o, teacher: constantTeacher(func(int32) float32 { return -1 })}
+	require.ErrorContains(t, d.evaluateKL(t.Context(), &report.Evaluation{Name: "held"}), "orchestrator: evaluation held, divergence from the teacher: there is no token to compare, the first trajectory failed with: ")
+}
+
 // Nothing is recorded of an evaluation while it goes on, so nothing is forgotten where its environment fails: not for the rewards, nor for the
 // divergence from a teacher.
 func TestEvaluationsForgetNothing(t *testing.T) {

@@ -70,5 +70,5 @@ type Batch struct {
 	Finished int             // trajectories
 	Waited   time.Duration   // for rollouts, those of a process before this one included
 	Before   time.Duration   // of Waited, by a process before this one
-	KL       float64         // reverse KL from the teacher, in distillation
+	KL       *float64        // reverse KL from the teacher, in distillation; nil: there is no token to compare
 }

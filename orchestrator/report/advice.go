@@ -60,12 +60,13 @@ func Advice(steps []map[string]float64, e Evaluations, s Setup) []string {
 	if s.SFT {
 		key, better = "sft/loss", -1
 	}
-	fell := fall(steps, key, better)
+	values, at := valuesOf(steps, key)
+	fell := fall(values, at, better)
 	if fell != nil {
 		add(true, "the %s was %.3f in steps %d-%d and is %.3f now, and got worse most at step %d: agentfly view %s says why under Causes", map[bool]string{false: "reward", true: "loss"}[s.SFT],
 			fell.best, fell.from, fell.to, fell.last, fell.step, wording.ShellWord(s.Dir))
 	}
-	rise, sure := trend(steps, key)
+	rise, sure := trend(values)
 	further := fmt.Sprintf("trainer.steps=%d", 2*len(steps))
 	if s.Epochs > 0 {
 		further = fmt.Sprintf("sft.epochs=%d", 2*s.Epochs)
@@ -94,6 +95,16 @@ func lastOf(all Evaluations, step int) (last Evaluation) {
 	return last
 }
 
+// valuesOf are those of a metric, and the steps that have one, as people count.
+func valuesOf(steps []map[string]float64, key string) (values []float64, at []int) {
+	for i, m := range steps {
+		if v, ok := m[key]; ok {
+			values, at = append(values, v), append(at, i+1)
+		}
+	}
+	return values, at
+}
+
 // fallen says how a metric got worse, in steps as people count.
 type fallen struct {
 	best, last     float64 // means of a window
@@ -102,23 +113,23 @@ type fallen struct {
 
 // fall finds the window of an eighth of the steps in which a metric was best, and tells whether the last window is worse by more than a tenth and by
 // more than four standard errors of the difference; nil: it is not. Windows of fewer than four steps say nothing.
-func fall(steps []map[string]float64, key string, better float64) *fallen {
-	n := min(20, len(steps)/8)
+func fall(values []float64, steps []int, better float64) *fallen {
+	n := min(20, len(values)/8)
 	if n < 4 {
 		return nil
 	}
 	mean := func(from int) (mean, variance float64) {
-		for _, m := range steps[from : from+n] {
-			mean += m[key] / float64(n)
+		for _, v := range values[from : from+n] {
+			mean += v / float64(n)
 		}
-		for _, m := range steps[from : from+n] {
-			variance += (m[key] - mean) * (m[key] - mean) / float64(n-1)
+		for _, v := range values[from : from+n] {
+			variance += (v - mean) * (v - mean) / float64(n-1)
 		}
 		return mean, variance / float64(n)
 	}
-	last, w := mean(len(steps) - n)
+	last, w := mean(len(values) - n)
 	at, best, v := 0, math.Inf(-1), 0.0
-	for i := 0; i+n <= len(steps); i++ {
+	for i := 0; i+n <= len(values); i++ {
 		if m, variance := mean(i); m*better > best {
 			at, best, v = i, m*better, variance
 		}
@@ -126,35 +137,35 @@ func fall(steps []map[string]float64, key string, better float64) *fallen {
 	if drop := best - last*better; !(drop > 0.1*math.Abs(best) && drop > 4*math.Sqrt(v+w)) {
 		return nil
 	}
-	out := &fallen{best: best * better, last: last, from: at + 1, to: at + n}
+	out := &fallen{best: best * better, last: last, from: steps[at], to: steps[at+n-1]}
 	most := math.Inf(-1)
-	for i := max(n, at); i+n <= len(steps); i++ {
+	for i := max(n, at); i+n <= len(values); i++ {
 		before, _ := mean(i - n)
 		after, _ := mean(i)
 		if d := (before - after) * better; d > most {
-			most, out.step = d, i+1
+			most, out.step = d, steps[i]
 		}
 	}
 	return out
 }
 
-// trend is by how much the mean of the last quarter of the steps differs from that of the quarter before it, and whether that is more than twice its
-// standard error; fewer than eight steps say nothing.
-func trend(steps []map[string]float64, key string) (rise float64, sure bool) {
-	n := len(steps) / 4
+// trend is by how much the mean of the last quarter of a metric's values differs from that of the quarter before it, and whether that is more than twice its
+// standard error; fewer than eight values say nothing.
+func trend(values []float64) (rise float64, sure bool) {
+	n := len(values) / 4
 	if n < 2 {
 		return 0, false
 	}
-	of := func(steps []map[string]float64) (mean, variance float64) {
-		for _, m := range steps {
-			mean += m[key] / float64(len(steps))
+	of := func(values []float64) (mean, variance float64) {
+		for _, v := range values {
+			mean += v / float64(len(values))
 		}
-		for _, m := range steps {
-			variance += (m[key] - mean) * (m[key] - mean) / float64(len(steps)-1)
+		for _, v := range values {
+			variance += (v - mean) * (v - mean) / float64(len(values)-1)
 		}
-		return mean, variance / float64(len(steps))
+		return mean, variance / float64(len(values))
 	}
-	before, v := of(steps[len(steps)-2*n : len(steps)-n])
-	after, w := of(steps[len(steps)-n:])
+	before, v := of(values[len(values)-2*n : len(values)-n])
+	after, w := of(values[len(values)-n:])
 	return after - before, math.Abs(after-before) > 2*math.Sqrt(v+w)
 }

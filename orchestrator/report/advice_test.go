@@ -1,6 +1,7 @@
 package report_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,6 +58,24 @@ func TestAdvice(t *testing.T) {
 	require.Len(t, got, 1)
 	require.Contains(t, got[0], "the held-out score was best after step 6 (0.800) and is 0.500 now: take RUN@best")
 	require.Empty(t, report.Advice(stepsOf(nil), all[:2], report.Setup{}), "the last one is the best")
+}
+
+// A step of which no trajectory finished has no reward, and is passed over: it is no step with a reward of 0.
+func TestAdviceOnStepsWithoutAReward(t *testing.T) {
+	var steps []map[string]float64
+	for i := range 80 {
+		m := map[string]float64{"trajectories/failed": 8}
+		if i < 60 {
+			m = map[string]float64{"reward/mean": 0.5 + 0.01*float64(i%2)}
+		}
+		steps = append(steps, m)
+	}
+	require.Empty(t, report.Advice(steps, nil, report.Setup{}))
+	for i := range 30 {
+		steps[i]["reward/mean"] += 0.4
+	}
+	steps = slices.Insert(steps, 0, map[string]float64{}, map[string]float64{})
+	require.Equal(t, []string{"the reward was 0.906 in steps 4-10 and is 0.506 now, and got worse most at step 33: agentfly view d says why under Causes"}, report.Advice(steps, nil, report.Setup{Dir: "d"}))
 }
 
 // A reward that was better and fell is told with the step at which it fell, and is not called rising after that; noise is no fall.

@@ -29,7 +29,7 @@ func Describe(b *schedule.Batch, rewards []float64, m trainer.Metrics, f Facts) 
 		sampled = f.Whole
 	}
 	r := &Rollouts{
-		Reward:       Reward{Mean: mean(rewards), Parts: map[string]float64{}},
+		Reward:       Reward{Mean: meanOf(rewards), Parts: map[string]float64{}},
 		Trajectories: Trajectories{Finished: len(rewards), Errors: errorsOf(b.All), Running: b.Running, Stops: map[string]int{}},
 		Groups:       Groups{Flat: m.FlatGroups, Sampled: len(b.All), Dropped: len(b.All) - len(b.Trained), Refills: b.Refills, TooStale: b.Dropped},
 		Sampling:     Sampling{Seconds: sampled.Seconds(), Wait: f.Waited.Seconds(), Sync: f.Sync},
@@ -187,7 +187,7 @@ func greedyOf(groups []trajectory.Group) *Greedy {
 			rewards = append(rewards, t.Return())
 		}
 	}
-	return &Greedy{Reward: mean(rewards), Failed: len(groups) - len(rewards)}
+	return &Greedy{Reward: meanOf(rewards), Failed: len(groups) - len(rewards)}
 }
 
 // addLengths adds how many tokens the trained trajectories sampled, those of them that an earlier step had left behind because
@@ -221,6 +221,15 @@ func spread(lengths []int) *Spread {
 	}
 	slices.Sort(v)
 	return &Spread{Mean: mean(v), P50: v[(len(v)-1)/2], P90: v[(len(v)-1)*9/10], Max: v[len(v)-1]}
+}
+
+// meanOf is the mean of some numbers; nil: there are none.
+func meanOf(v []float64) *float64 {
+	if len(v) == 0 {
+		return nil
+	}
+	m := mean(v)
+	return &m
 }
 
 // mean of no numbers is 0.

@@ -163,6 +163,22 @@ func TestAStepInNumbers(t *testing.T) {
 	require.Equal(t, want, Describe(b, []float64{0.5, 0}, m, f).Map())
 }
 
+// A step of which nothing finished has no reward, which is not one of 0: not its own, and not that of its greedy baselines.
+func TestAStepOfWhichNothingFinishedHasNoReward(t *testing.T) {
+	failed := &trajectory.Trajectory{Err: "gone", ErrOrigin: "engine", StopReason: trajectory.StopError}
+	groups := []trajectory.Group{{Trajectories: []*trajectory.Trajectory{failed, failed}, Greedy: failed}}
+	s := Describe(&schedule.Batch{All: groups, Trained: groups}, nil, trainer.Metrics{}, Facts{Whole: time.Second})
+	m := s.Map()
+	require.NotContains(t, m, "reward/mean")
+	require.NotContains(t, m, "greedy/reward")
+	require.Equal(t, []float64{0, 2, 1}, []float64{m["trajectories/finished"], m["trajectories/failed"], m["greedy/failed"]})
+	require.Contains(t, new(Progress).Line(s, 1, 2, false), "reward -  answered")
+	var sum Totals
+	sum.Add(s, 0)
+	require.Empty(t, sum.Rewards)
+	require.Empty(t, sum.Summary(1, false).Reward)
+}
+
 // A run's speed of sampling is that of its steps: tokens that an earlier process recorded are not counted, because the time that they took is not.
 func TestTheSpeedOfARunThatWasResumed(t *testing.T) {
 	g := trajectory.Group{Trajectories: []*trajectory.Trajectory{sampledTokens(t, 0, 1000)}}

@@ -32,14 +32,14 @@ type Evaluation struct {
 	By       string   `json:"by,omitempty" doc:"the field whose values the table shows; left out where there is one value"`
 	failures []string // what failed in it, by cause; for people, and not recorded
 
-	Sources map[string]Score `json:"sources,omitempty" doc:"the table: by value of the field, the keys tasks, reward, accuracy, pass and failed of its tasks"`
+	Sources map[string]Score `json:"sources,omitempty" doc:"the table: by value of the field, the keys tasks, reward, accuracy, pass and failed of its tasks; without reward and accuracy where none of their trajectories finished"`
 }
 
 // Score is one line of the table of an evaluation.
 type Score struct {
 	Tasks    int                `json:"tasks"`
-	Reward   float64            `json:"reward"`
-	Accuracy float64            `json:"accuracy"`
+	Reward   *float64           `json:"reward,omitempty"`   // nil: none of its trajectories finished
+	Accuracy *float64           `json:"accuracy,omitempty"` // nil likewise
 	Pass     map[string]float64 `json:"pass,omitempty"`
 	Failed   int                `json:"failed"` // trajectories
 }
@@ -64,7 +64,10 @@ type Scoring struct {
 // Score fills in what the trajectories of the tasks say.
 func (e *Evaluation) Score(groups []trajectory.Group, s Scoring) {
 	all := s.of(groups)
-	e.Tasks, e.Reward, e.Accuracy, e.Pass, e.Failed = all.Tasks, all.Reward, all.Accuracy, all.Pass, all.Failed
+	e.Tasks, e.Pass, e.Failed = all.Tasks, all.Pass, all.Failed
+	if all.Reward != nil {
+		e.Reward, e.Accuracy = *all.Reward, *all.Accuracy
+	}
 	e.By, e.Sources = s.table(groups)
 	e.Parts, e.Errors = map[string]float64{}, map[string]int{}
 	e.count(groups)
@@ -114,32 +117,21 @@ func (e *Evaluation) count(groups []trajectory.Group) {
 	}
 }
 
-// average is the mean of what was added.
-type average struct {
-	sum float64
-	n   int
-}
-
-func (a *average) add(v float64) { a.sum, a.n = a.sum+v, a.n+1 }
-
-// mean of nothing is 0.
-func (a average) mean() float64 { return a.sum / max(1, float64(a.n)) }
-
 // of is the mean over tasks of the mean over their trajectories that finished. A failure of what carries the run says nothing of the policy, so
 // a trajectory that failed is left out and counted, and so is a task of which all failed; pass@k is of tasks of which k or more finished.
 func (c Scoring) of(groups []trajectory.Group) Score {
 	s := Score{Tasks: len(groups)}
-	var reward, accuracy average // over tasks
-	pass := map[int]*average{}
+	var reward, accuracy []float64 // of the tasks
+	pass := map[int][]float64{}
 	for _, g := range groups {
-		var own average // of the task's trajectories
+		var own []float64 // rewards of the task's trajectories
 		right, successes := 0, 0
 		for _, t := range g.Trajectories {
 			if t.Failed() {
 				s.Failed++
 				continue
 			}
-			own.add(t.Return())
+			own = append(own, t.Return())
 			if data.Answered(g.Task, t) {
 				right++
 			}
@@ -147,27 +139,24 @@ func (c Scoring) of(groups []trajectory.Group) Score {
 				successes++
 			}
 		}
-		if own.n == 0 {
+		n := len(own)
+		if n == 0 {
 			continue
 		}
-		reward.add(own.mean())
-		accuracy.add(float64(right) / float64(own.n))
+		reward = append(reward, mean(own))
+		accuracy = append(accuracy, float64(right)/float64(n))
 		for _, k := range c.K {
-			if own.n < k {
-				continue
+			if n >= k {
+				pass[k] = append(pass[k], passAt(n, successes, k))
 			}
-			if pass[k] == nil {
-				pass[k] = &average{}
-			}
-			pass[k].add(passAt(own.n, successes, k))
 		}
 	}
-	s.Reward, s.Accuracy = reward.mean(), accuracy.mean()
+	s.Reward, s.Accuracy = meanOf(reward), meanOf(accuracy)
 	if len(c.K) > 0 {
 		s.Pass = map[string]float64{}
 	}
 	for k, p := range pass {
-		s.Pass[fmt.Sprint(k)] = p.mean()
+		s.Pass[fmt.Sprint(k)] = mean(p)
 	}
 	return s
 }

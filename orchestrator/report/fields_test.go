@@ -71,7 +71,7 @@ func TestAStepComesBackFromItsMap(t *testing.T) {
 		require.Equal(t, s, FromMap(s.Map()))
 	}
 	s := FromMap(map[string]float64{"reward/mean": 0.5, "update/loss": math.Inf(1), "unheard/of": 3})
-	require.Equal(t, Step{Rollouts: &Rollouts{Reward: Reward{Mean: 0.5}}, Update: Update{Loss: math.Inf(1)}}, s, "of an older program, or a newer one")
+	require.Equal(t, Step{Rollouts: &Rollouts{Reward: Reward{Mean: new(0.5)}}, Update: Update{Loss: math.Inf(1)}}, s, "of an older program, or a newer one")
 	m := map[string]float64{"stop/answer": 1}
 	FromMap(m)
 	require.Len(t, m, 1, "the map is the caller's")

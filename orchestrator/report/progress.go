@@ -37,16 +37,24 @@ func (s Step) progress() string {
 		r = &Rollouts{}
 	}
 	if s.Distill != nil {
-		return fmt.Sprintf("reverse KL %.4f  reward %.3f  sample %4.0f tok/s  train %4.0f tok/s",
-			s.Distill.ReverseKL, r.Reward.Mean, r.Sampling.TokensPerSecond, s.Tokens.TrainPerSecond)
+		return fmt.Sprintf("reverse KL %.4f  reward %s  sample %4.0f tok/s  train %4.0f tok/s",
+			s.Distill.ReverseKL, shown("%.3f", r.Reward.Mean), r.Sampling.TokensPerSecond, s.Tokens.TrainPerSecond)
 	}
 	var calls Calls
 	if r.Turns != nil {
 		calls = r.Turns.Calls
 	}
-	return fmt.Sprintf("reward %.3f  answered %2d/%2d  calls %2d (%d failed)  sample %4.0f tok/s  train %4.0f tok/s", r.Reward.Mean,
+	return fmt.Sprintf("reward %s  answered %2d/%2d  calls %2d (%d failed)  sample %4.0f tok/s  train %4.0f tok/s", shown("%.3f", r.Reward.Mean),
 		r.Trajectories.Stops["answer"], r.Trajectories.Finished+r.Trajectories.Failed, calls.Read+calls.ParseErrors, calls.Failed,
 		r.Sampling.TokensPerSecond, s.Tokens.TrainPerSecond)
+}
+
+// shown is a number as text; a dash where there is none.
+func shown(form string, v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf(form, *v)
 }
 
 // overlap is what the line says of rollouts beside the update.

@@ -11,7 +11,7 @@ import (
 // A call that could not be read is one of those that the policy asked for: more cannot have failed.
 func TestTheLineOfAStepCountsCallsThatCouldNotBeRead(t *testing.T) {
 	s := Step{Seconds: Seconds{Step: 3}, Rollouts: &Rollouts{
-		Reward: Reward{Mean: 0.5}, Turns: &Turns{}, Trajectories: Trajectories{Finished: 2, Stops: map[string]int{"answer": 1}},
+		Reward: Reward{Mean: new(0.5)}, Turns: &Turns{}, Trajectories: Trajectories{Finished: 2, Stops: map[string]int{"answer": 1}},
 	}}
 	s.Rollouts.Turns.add(trajectory.Turn{ParseErrors: 2, Results: []trajectory.ToolResult{{}, {Failed: true}, {Failed: true}}})
 	var p Progress
@@ -20,7 +20,7 @@ func TestTheLineOfAStepCountsCallsThatCouldNotBeRead(t *testing.T) {
 
 func TestTheLineOfAStep(t *testing.T) {
 	rollouts := &Rollouts{
-		Reward: Reward{Mean: 0.25}, Sampling: Sampling{TokensPerSecond: 1234.4, Wait: 0.5}, Policy: Policy{StalenessMean: 1.25, StalenessMax: 2},
+		Reward: Reward{Mean: new(0.25)}, Sampling: Sampling{TokensPerSecond: 1234.4, Wait: 0.5}, Policy: Policy{StalenessMean: 1.25, StalenessMax: 2},
 		Trajectories: Trajectories{Finished: 7, Failed: 1, Cut: 2, Stops: map[string]int{"answer": 3}}, Lengths: Lengths{Trained: &Spread{Mean: 30}, Cut: &Spread{Mean: 40}},
 	}
 	s := Step{Rollouts: rollouts, Tokens: Tokens{TrainPerSecond: 99}, Seconds: Seconds{Step: 2}}

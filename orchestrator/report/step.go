@@ -30,14 +30,14 @@ type Rollouts struct {
 
 // Reward is that of a step's finished trajectories.
 type Reward struct {
-	Mean  float64            `metric:"reward/mean" unit:"reward" doc:"mean reward of the finished trajectories"`
+	Mean  *float64           `metric:"reward/mean" unit:"reward" doc:"mean reward of the finished trajectories" when:"where one finished"`
 	Parts map[string]float64 `metric:"reward/NAME" unit:"reward" doc:"mean value of a reward before its weight"`
 }
 
 // Greedy is the baseline of temperature 0.
 type Greedy struct {
-	Reward float64 `metric:"greedy/reward" unit:"reward" doc:"mean reward of the greedy baselines" when:"with an estimator that has such baselines"`
-	Failed int     `metric:"greedy/failed" unit:"trajectories" doc:"greedy baselines that failed" when:"with an estimator that has such baselines"`
+	Reward *float64 `metric:"greedy/reward" unit:"reward" doc:"mean reward of the greedy baselines" when:"with an estimator that has such baselines, where one finished"`
+	Failed int      `metric:"greedy/failed" unit:"trajectories" doc:"greedy baselines that failed" when:"with an estimator that has such baselines"`
 }
 
 // Trajectories are those of the groups that a step used up.
@@ -150,7 +150,7 @@ type SFT struct {
 
 // Distill is what a teacher says of what was sampled.
 type Distill struct {
-	ReverseKL float64 `metric:"distill/reverse_kl" unit:"nats" doc:"mean of sampling − teacher logprobs of the sampled tokens that are trained"`
+	ReverseKL float64 `metric:"distill/reverse_kl" unit:"nats" doc:"mean of sampling − teacher logprobs of the sampled tokens that are trained" when:"where there is one"`
 }
 
 // Update is what every optimizer step reports.

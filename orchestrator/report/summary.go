@@ -17,7 +17,7 @@ type Summary struct {
 	Job             string             `json:"job" doc:"the job's name"`
 	Steps           int                `json:"steps" unit:"steps" doc:"steps of the run"`
 	Seconds         float64            `json:"seconds" unit:"seconds" doc:"from the first rollout to the last evaluation"`
-	Reward          map[string]float64 `json:"reward" unit:"reward" doc:"first_step, last_step: of these steps; first, last: means of window steps at the beginning and at the end, which do not overlap, at most three each"`
+	Reward          map[string]float64 `json:"reward" unit:"reward" doc:"first_step, last_step: of these steps; first, last: means of window steps at the beginning and at the end, which do not overlap, at most three each; steps: how many have a reward, where some have none, which these numbers pass over"`
 	Loss            map[string]float64 `json:"loss,omitempty" unit:"nats" doc:"supervised fine-tuning: first_step, last_step, first, last and window as of the reward; eval_before, eval_after: of held-out conversations"`
 	Eval            map[string]float64 `json:"eval" doc:"before, after: mean reward; tool_off: share of right answers without tools; reverse_kl_NAME: distillation, of each evaluation"`
 	Time            map[string]float64 `json:"time" unit:"seconds" doc:"sample, train, evaluate, rest: where the run's time went; in mode async sampling goes on beside training, and rest is left out"`
@@ -43,6 +43,9 @@ func (t Totals) Summary(steps int, sft bool) Summary {
 		TokensPerSecond: map[string]float64{"sample": t.SampledTokens / max(1e-9, t.SampleSeconds), "train": t.TrainTokens / max(1e-9, t.TrainSeconds)},
 		Trajectories:    map[string]int{"finished": t.Finished, "failed": t.Failed},
 		Errors:          t.Errors, Best: t.Evaluations.Best(steps),
+	}
+	if n := len(t.Rewards); n > 0 && n < steps {
+		out.Reward["steps"] = float64(n)
 	}
 	if sft {
 		out.Reward, out.Loss = map[string]float64{}, firstAndLast(t.Losses)
@@ -79,11 +82,11 @@ func (t Totals) time() map[string]float64 {
 	return out
 }
 
-// firstAndLast are the first and the last step, and the means of as many steps at the beginning and at the end: at most three, and so few that
-// no step is in both, but for the only one of a run.
+// firstAndLast are the first and the last step that has the number, and the means of as many steps at the beginning and at the end: at most three, and so few that
+// no step is in both, but for the only one of a run. Without such a step there are none.
 func firstAndLast(steps []float64) map[string]float64 {
 	if len(steps) == 0 {
-		return map[string]float64{"first": 0, "last": 0}
+		return map[string]float64{}
 	}
 	n := max(1, min(3, len(steps)/2))
 	return map[string]float64{
@@ -160,14 +163,18 @@ func (s Summary) Print(say Say, dir, job, last, bestKept string) {
 
 // trend says how a number went: first and last step, and beside them the means of several where the run has enough.
 func (s Summary) trend(line func(label, format string, args ...any), label, form string, of map[string]float64) {
+	steps, which := s.Steps, ""
+	if some, ok := of["steps"]; ok {
+		steps, which = int(some), " of those that have one"
+	}
 	switch n := int(of["window"]); {
-	case n == 0: // no step was done
-	case s.Steps == 1:
+	case n == 0: // no step has it
+	case steps == 1:
 		line(label, form, of["first_step"])
 	default:
-		line(label, form+" -> "+form+"   step 1 and step %d", of["first_step"], of["last_step"], s.Steps)
+		line(label, form+" -> "+form+"   step 1 and step %d%s", of["first_step"], of["last_step"], steps, which)
 		if n > 1 {
-			line("", form+" -> "+form+"   mean of steps 1-%d and %d-%d", of["first"], of["last"], n, s.Steps-n+1, s.Steps)
+			line("", form+" -> "+form+"   mean of steps 1-%d and %d-%d%s", of["first"], of["last"], n, steps-n+1, steps, which)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func TestTheSummaryOfARun(t *testing.T) {
 	for i, reward := range []float64{0, 0.1, 0.2, 0.9, 0.9, 0.6} {
 		sum.Add(Step{
 			Rollouts: &Rollouts{
-				Reward: Reward{Mean: reward}, Trajectories: Trajectories{Failed: 1, Errors: map[string]int{"engine": 1}}, Turns: &Turns{TokensSampled: 100},
+				Reward: Reward{Mean: &reward}, Trajectories: Trajectories{Failed: 1, Errors: map[string]int{"engine": 1}}, Turns: &Turns{TokensSampled: 100},
 				Sampling: Sampling{Seconds: 2, TokensPerSecond: 50}, Policy: Policy{MismatchMax: float64(i) / 1e5},
 			},
 			Tokens: Tokens{Unpacked: 300}, Seconds: Seconds{Train: 3},
@@ -88,16 +88,19 @@ next           agentfly inspect trajectory --run run --view
 func TestTheWindowsOfASummaryDoNotOverlap(t *testing.T) {
 	for _, c := range []struct {
 		rewards []float64
+		steps   int      // of the run; 0: all have a reward
 		want    []string // the lines of the reward
 	}{
-		{nil, nil},
-		{[]float64{0.5}, []string{"reward         0.500"}},
-		{[]float64{0.1, 0.2}, []string{"reward         0.100 -> 0.200   step 1 and step 2"}},
-		{[]float64{0.020, 0.061, 0.103}, []string{"reward         0.020 -> 0.103   step 1 and step 3"}},
-		{[]float64{0, 1, 2, 3, 4}, []string{"reward         0.000 -> 4.000   step 1 and step 5", "               0.500 -> 3.500   mean of steps 1-2 and 4-5"}},
-		{[]float64{0, 1, 2, 3, 4, 5, 6, 7}, []string{"reward         0.000 -> 7.000   step 1 and step 8", "               1.000 -> 6.000   mean of steps 1-3 and 6-8"}},
+		{nil, 0, nil},
+		{nil, 2, nil},
+		{[]float64{0.5}, 0, []string{"reward         0.500"}},
+		{[]float64{0.1, 0.2}, 0, []string{"reward         0.100 -> 0.200   step 1 and step 2"}},
+		{[]float64{0.020, 0.061, 0.103}, 0, []string{"reward         0.020 -> 0.103   step 1 and step 3"}},
+		{[]float64{0, 1, 2, 3, 4}, 7, []string{"reward         0.000 -> 4.000   step 1 and step 5 of those that have one", "               0.500 -> 3.500   mean of steps 1-2 and 4-5 of those that have one"}},
+		{[]float64{0, 1, 2, 3, 4}, 0, []string{"reward         0.000 -> 4.000   step 1 and step 5", "               0.500 -> 3.500   mean of steps 1-2 and 4-5"}},
+		{[]float64{0, 1, 2, 3, 4, 5, 6, 7}, 0, []string{"reward         0.000 -> 7.000   step 1 and step 8", "               1.000 -> 6.000   mean of steps 1-3 and 6-8"}},
 	} {
-		s := Totals{Rewards: c.rewards}.Summary(len(c.rewards), false)
+		s := Totals{Rewards: c.rewards}.Summary(max(c.steps, len(c.rewards)), false)
 		var got []string
 		for _, line := range strings.Split(printed(s, ""), "\n") {
 			if strings.HasPrefix(line, "reward") || strings.Contains(line, "mean of") {

@@ -55,16 +55,16 @@ func (e Evaluation) Table() []string {
 	}
 	rows := [][]string{append(head, "failed")}
 	for _, value := range slices.Sorted(maps.Keys(e.Sources)) {
-		rows = append(rows, e.Sources[value].row(value, ks, e.Samples))
+		rows = append(rows, e.Sources[value].row(value, ks))
 	}
-	return aligned(append(rows, Score{e.Tasks, e.Reward, e.Accuracy, e.Pass, e.Failed}.row("all", ks, e.Samples)))
+	return aligned(append(rows, Score{e.Tasks, &e.Reward, &e.Accuracy, e.Pass, e.Failed}.row("all", ks)))
 }
 
-// row lays a line out: of tasks with so many trajectories each, 0 for one. What no trajectory tells, because all failed, is a dash.
-func (s Score) row(name string, ks []string, samples int) []string {
-	out := []string{name, strconv.Itoa(s.Tasks), fmt.Sprintf("%.3f", s.Reward), fmt.Sprintf("%.1f%%", 100*s.Accuracy)}
-	if s.Failed > 0 && s.Failed == s.Tasks*max(1, samples) {
-		out[2], out[3] = "-", "-"
+// row lays a line out. What no trajectory tells, because all failed, is a dash.
+func (s Score) row(name string, ks []string) []string {
+	out := []string{name, strconv.Itoa(s.Tasks), shown("%.3f", s.Reward), "-"}
+	if s.Accuracy != nil {
+		out[3] = fmt.Sprintf("%.1f%%", 100**s.Accuracy)
 	}
 	for _, k := range ks {
 		cell := "-"

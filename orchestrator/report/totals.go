@@ -5,7 +5,7 @@ import "math"
 // Totals are what a run adds up from its steps; a checkpoint holds them, and a summary is made of them.
 type Totals struct {
 	Seconds       float64        `json:"seconds"` // spent before this process
-	Rewards       []float64      `json:"rewards"` // mean of each step
+	Rewards       []float64      `json:"rewards"` // mean of each step that has one
 	Evaluations   Evaluations    `json:"evaluations"`
 	Finished      int            `json:"finished"`
 	Failed        int            `json:"failed"`
@@ -29,7 +29,9 @@ func (t *Totals) Add(s Step, finished int) {
 	if r == nil {
 		return
 	}
-	t.Rewards = append(t.Rewards, r.Reward.Mean)
+	if r.Reward.Mean != nil {
+		t.Rewards = append(t.Rewards, *r.Reward.Mean)
+	}
 	t.Failed += r.Trajectories.Failed
 	t.addErrors(r.Trajectories.Errors)
 	if r.Sampling.Seconds > 0 { // the rate leaves out what an earlier process recorded, whose time is not in the seconds
