@@ -16,7 +16,8 @@ func TestAdviceKnowsTheJob(t *testing.T) {
 		"rewards: [final_answer]":                      {Dir: "d"},
 		"rewards: [final_answer]\ndeterministic: true": {Dir: "d", NoAsync: true},
 		"rewards: [final_answer]\nrollout: {mode: async, max_staleness: 1, cut: parse}\nalgorithm: {correction: {kind: tis_token}}": {Dir: "d", Overlaps: true, CutParse: true},
-		"sft: {epochs: 40}": {Dir: "d", NoAsync: true, SFT: true, Epochs: 40},
+		"distill: {teacher: {path: m}}": {Dir: "d", NoAsync: true, Distill: true},
+		"sft: {epochs: 40}":             {Dir: "d", NoAsync: true, SFT: true, Epochs: 40},
 	} {
 		j, err := job.Parse("x.yaml", []byte("version: 1\nname: x\nmodel: {path: m}\n"+add), job.Options{})
 		require.NoError(t, err, add)

@@ -339,7 +339,7 @@ func (t *training) advise(ctx context.Context, s *report.Summary) error {
 
 // setupOf is what advice for a run of the job needs to know.
 func setupOf(dir string, j *job.Job, a *algorithms.Algorithm) report.Setup {
-	s := report.Setup{Dir: dir, Overlaps: j.Rollout.Overlaps(), NoAsync: !job.AllowsAsync(j, a), CutParse: j.Rollout.Cut == "parse", SFT: j.SFT != nil}
+	s := report.Setup{Dir: dir, Overlaps: j.Rollout.Overlaps(), NoAsync: !job.AllowsAsync(j, a), CutParse: j.Rollout.Cut == "parse", SFT: j.SFT != nil, Distill: j.Distill != nil}
 	if j.SFT != nil {
 		s.Epochs = j.SFT.Epochs
 	}

@@ -14,7 +14,8 @@ type Setup struct {
 	NoAsync  bool   // the job refuses rollout.mode: async
 	CutParse bool   // rollout.cut: parse: completions of a fixed length are wanted
 	SFT      bool
-	Epochs   int // sft.epochs; 0: trainer.steps counts
+	Distill  bool // rewards are reported, and nothing learns from them
+	Epochs   int  // sft.epochs; 0: trainer.steps counts
 }
 
 // Advice is what to try next, from the figures of a run's steps and evaluations, each piece with the figure that it comes from; none where no figure
@@ -56,14 +57,17 @@ func Advice(steps []map[string]float64, e Evaluations, s Setup) []string {
 		clip := sum("update/clip_fraction") / float64(len(late))
 		add(clip > 0.3, "the loss clipped %s of the tokens: lower trainer.learning_rate or algorithm.mini_batches", percent(clip))
 	}
-	key, better := "reward/mean", 1.0
-	if s.SFT {
-		key, better = "sft/loss", -1
+	key, name, better := "reward/mean", "reward", 1.0 // what the run learns by
+	switch {
+	case s.SFT:
+		key, name, better = "sft/loss", "loss", -1
+	case s.Distill:
+		key, name, better = "distill/reverse_kl", "reverse KL", -1
 	}
 	values, at := valuesOf(steps, key)
 	fell := fall(values, at, better)
 	if fell != nil {
-		add(true, "the %s was %.3f in steps %d-%d and is %.3f now, and got worse most at step %d: agentfly view %s says why under Causes", map[bool]string{false: "reward", true: "loss"}[s.SFT],
+		add(true, "the %s was %.3f in steps %d-%d and is %.3f now, and got worse most at step %d: agentfly view %s says why under Causes", name,
 			fell.best, fell.from, fell.to, fell.last, fell.step, wording.ShellWord(s.Dir))
 	}
 	rise, sure := trend(values)
@@ -71,7 +75,7 @@ func Advice(steps []map[string]float64, e Evaluations, s Setup) []string {
 	if s.Epochs > 0 {
 		further = fmt.Sprintf("sft.epochs=%d", 2*s.Epochs)
 	}
-	add(fell == nil && sure && rise*better > 0, "the %s was still getting better at the end (%+.3f over the last quarter): go on with --resume --set %s", map[bool]string{false: "reward", true: "loss"}[s.SFT], rise, further)
+	add(fell == nil && sure && rise*better > 0, "the %s was still getting better at the end (%+.3f over the last quarter): go on with --resume --set %s", name, rise, further)
 	return out
 }
 

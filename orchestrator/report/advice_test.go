@@ -60,6 +60,27 @@ func TestAdvice(t *testing.T) {
 	require.Empty(t, report.Advice(stepsOf(nil), all[:2], report.Setup{}), "the last one is the best")
 }
 
+// A distillation learns by the divergence from its teacher: its reward is reported, and no advice is about it.
+func TestAdviceOnADistillation(t *testing.T) {
+	var steps []map[string]float64
+	for i := range 80 {
+		reward := 0.9
+		if i >= 40 {
+			reward = 0.3
+		}
+		steps = append(steps, map[string]float64{"reward/mean": reward + 0.001*float64(i%3), "distill/reverse_kl": 4 - 0.04*float64(i) + 0.001*float64(i%3)})
+	}
+	setup := report.Setup{Dir: "d", Distill: true}
+	require.Equal(t, []string{"the reverse KL was still getting better at the end (-0.800 over the last quarter): go on with --resume --set trainer.steps=160"}, report.Advice(steps, nil, setup))
+	for i := range steps {
+		steps[i]["reward/mean"], steps[i]["distill/reverse_kl"] = 0.01*float64(i), 1+0.001*float64(i%3)
+		if i >= 40 {
+			steps[i]["distill/reverse_kl"] += 2
+		}
+	}
+	require.Equal(t, []string{"the reverse KL was 1.001 in steps 1-10 and is 3.001 now, and got worse most at step 41: agentfly view d says why under Causes"}, report.Advice(steps, nil, setup))
+}
+
 // A step of which no trajectory finished has no reward, and is passed over: it is no step with a reward of 0.
 func TestAdviceOnStepsWithoutAReward(t *testing.T) {
 	var steps []map[string]float64
