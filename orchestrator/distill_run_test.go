@@ -2,15 +2,24 @@ package orchestrator
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/objective"
+	"github.com/agentfly/agentfly/orchestrator/overview"
 	"github.com/agentfly/agentfly/orchestrator/recovery"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -65,5 +74,55 @@ func TestARunIsNotBlockedByItsTeacher(t *testing.T) {
 				require.Equal(t, trajectory.OriginTeacher, tr.ErrOrigin)
 			}
 		}
+	})
+}
+
+// A distillation without rewards has none: nothing of it is a reward of 0.
+func TestADistillationWithoutRewardsHasNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := napping(t, job.Rollout{Mode: "sync"}, algorithms.Config{}, 2)
+		r.session.Sampler.Reward, r.session.Sampler.Cut = nil, rollout.CutZero
+		r.session.Job.Distill, r.session.Job.Eval = &job.Distill{}, job.Eval{Every: 1, Samples: 2, Temperature: 1, By: "source"}
+		evaluates(r, &data.Tasks{Tasks: []trajectory.Task{held("held0", "held0?", "web"), held("held1", "held1?", "book")}})
+		r.objective = objective.NewDistillation(rlOf(r), shortTeacher{}, r.session.Notes.Note)
+		r.objective.Prepare(r.found())
+		run := r.training()
+		require.NoError(t, run.evaluate(t.Context(), "before", false))
+		require.NoError(t, run.steps(t.Context()))
+		r.objective.Stop()
+		require.NoError(t, run.evaluate(t.Context(), "after", false))
+
+		text, err := os.ReadFile(filepath.Join(r.folder.Dir, "metrics.jsonl"))
+		require.NoError(t, err)
+		require.Contains(t, string(text), `"reverse_kl"`)
+		require.NotRegexp(t, `"reward(/[a-z]+)?":`, string(text))
+		trained := 0
+		require.NoError(t, r.folder.DB.Reader.Select(t.Context(), store.Selection{}, func(one store.Record) error {
+			require.False(t, one.Trajectory.Scored(), one.Trajectory.ID)
+			trained++
+			return nil
+		}))
+		require.Equal(t, 2*3*4+3*2*2, trained)
+		require.NotZero(t, r.state.Finished)
+
+		require.NoError(t, os.WriteFile(filepath.Join(r.folder.Dir, runfolder.JobFile), []byte("version: 1\nname: x\ndistill: {teacher: {path: m}}\n"), 0o600))
+		_, curves, err := overview.ReadCurves(r.folder.Dir)
+		require.NoError(t, err)
+		require.Contains(t, curves, "eval/reverse_kl")
+		require.Contains(t, curves, "eval/accuracy")
+		require.NotContains(t, curves, "eval/reward")
+		require.NotContains(t, curves, "reward/mean")
+		compared, err := overview.Compare(t.Context(), []string{r.folder.Dir, r.folder.Dir})
+		require.NoError(t, err)
+		require.Empty(t, compared.Tasks)
+
+		s := run.summary()
+		require.NoError(t, run.advise(t.Context(), &s))
+		require.Empty(t, s.Tasks)
+		require.Empty(t, s.Reward)
+		var said []string
+		s.Print(func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }, "d", "job.yaml", "last", "")
+		require.NotRegexp(t, "reward|held-out tasks", strings.Join(said, "\n"))
+		require.Contains(t, strings.Join(said, "\n"), "held-out KL")
 	})
 }

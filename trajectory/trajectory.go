@@ -265,7 +265,8 @@ type Trajectory struct {
 	Posted      []Posted           `json:"posted,omitempty"` // in the order in which it came
 	Reward      float64            `json:"reward"`
 	RewardParts map[string]float64 `json:"reward_parts,omitempty"`
-	Unpaid      bool               `json:"unpaid,omitempty"` // its turns were paid while it ran, and that was taken back at its end
+	Unscored    bool               `json:"unscored,omitempty"` // the job has no rewards, and nobody posted one for its turns
+	Unpaid      bool               `json:"unpaid,omitempty"`   // its turns were paid while it ran, and that was taken back at its end
 	StopReason  StopReason         `json:"stop_reason"`
 	Err         string             `json:"err,omitempty"`        // why it failed, in one line; empty unless Failed. With StopError and StopCancelled it never is
 	ErrOrigin   Origin             `json:"err_origin,omitempty"` // the part of the run that Err comes from
@@ -294,8 +295,11 @@ func (t *Trajectory) Return() float64 {
 	return sum
 }
 
-// Scored tells whether Return is a reward: a trajectory that failed has none, and a recorded conversation was scored by nobody.
-func (t *Trajectory) Scored() bool { return !t.Failed() && t.StopReason != StopRecorded }
+// Scored tells whether Return is a reward: a trajectory that failed has none, a recorded conversation was scored by nobody, and neither is what was
+// sampled for a job without rewards.
+func (t *Trajectory) Scored() bool {
+	return !t.Failed() && t.StopReason != StopRecorded && !t.Unscored
+}
 
 // Owns tells whether the trajectory sampled its turn k, and its tools ran for it. What a tree shares is counted where it was sampled.
 func (t *Trajectory) Owns(k int) bool {

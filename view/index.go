@@ -78,7 +78,7 @@ func newEntry(phase string, t *trajectory.Trajectory, names *interner) *entry {
 		ID: t.ID, Phase: names.of(phase), Step: t.Step, Group: t.Group, Index: t.Index, Branch: t.Branch, Forked: t.Forked, ForkedAt: t.ForkedAt, Task: names.of(t.TaskID), Reward: t.Return(),
 		Stop: names.of(string(t.StopReason)), Origin: names.of(string(t.ErrOrigin)), Turns: len(t.Turns), Seconds: t.Seconds, Parts: len(t.RewardParts), Lowest: -1, Staleness: -1, TrainedAt: -1,
 	}
-	if t.StopReason == trajectory.StopRecorded {
+	if !t.Failed() && !t.Scored() {
 		e.Reward = math.NaN()
 	}
 	for _, s := range t.Samples {
@@ -253,7 +253,8 @@ func (x *index) train(e *entry) {
 	}
 }
 
-// score takes the reward of 0 from what nobody scored: in a distillation without rewards a trajectory has no part of one.
+// score takes the reward of 0 from what nobody scored, of which older programs did not say so: in a distillation without rewards a trajectory has no
+// part of one.
 func (x *index) score(e *entry) {
 	if x.distils && e.Parts == 0 && e.Reward == 0 {
 		e.Reward = math.NaN()

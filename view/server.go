@@ -240,6 +240,9 @@ func (s *Server) curves(r *http.Request) (any, error) {
 	evals := []shownEvaluation{}
 	for _, e := range x.evals {
 		v := shownEvaluation{Name: e.Name, Step: e.Step, Reward: num(e.Reward), Accuracy: num(e.Accuracy), Loss: (*num)(e.Loss), KL: (*num)(e.ReverseKL), Tasks: e.Tasks, Pass: map[string]num{}}
+		if e.Unscored {
+			v.Reward = num(math.NaN())
+		}
 		for k, p := range e.Pass {
 			v.Pass[k] = num(p)
 			if key := "eval/pass/" + k; !slices.Contains(names, key) {

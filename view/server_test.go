@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 	"github.com/agentfly/agentfly/view/viewtest"
@@ -627,15 +628,19 @@ func TestEvaluationsOfOtherObjectives(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, db.AddEvaluation(t.Context(), "step-1", 1, map[string]any{"name": "step-1", "step": 1, "loss": 1.5}))
 	require.NoError(t, db.AddEvaluation(t.Context(), "step-2", 2, map[string]any{"name": "step-2", "step": 2, "reverse_kl": 0.25, "reward": 0.5}))
+	require.NoError(t, db.AddEvaluation(t.Context(), "step-3", 3, report.Evaluation{Name: "step-3", Step: 3, Unscored: true}))
 	require.NoError(t, db.Close())
 	got := get[struct {
 		Evaluations []struct {
-			Name string
-			Loss *float64
-			KL   *float64 `json:"reverse_kl"`
+			Name   string
+			Reward *float64
+			Loss   *float64
+			KL     *float64 `json:"reverse_kl"`
 		}
 	}](t, x, "/api/curves", url.Values{"run": {"a"}}).Evaluations
-	require.Len(t, got, 3)
+	require.Len(t, got, 4)
+	require.Nil(t, got[3].Reward, "of a distillation without rewards")
+	require.Equal(t, 0.5, *got[2].Reward)
 	require.Nil(t, got[0].Loss)
 	require.Equal(t, 1.5, *got[1].Loss)
 	require.Equal(t, 0.25, *got[2].KL)
@@ -941,6 +946,7 @@ func TestADistillationMayHaveNoRewards(t *testing.T) {
 		defer db.Close()
 		add(db, "train-0-0-0", nil)
 		add(db, "train-0-0-1", map[string]float64{"right": 0})
+		require.NoError(t, db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: "a"}, &trajectory.Trajectory{ID: "train-0-0-9", TaskID: "a", StopReason: trajectory.StopAnswer, Unscored: true}))
 		rewards := func() map[string]any {
 			out := map[string]any{}
 			for _, row := range get[struct{ Rows []map[string]any }](t, x, "/api/trajectories", url.Values{"run": {name}}).Rows {
@@ -948,15 +954,15 @@ func TestADistillationMayHaveNoRewards(t *testing.T) {
 			}
 			return out
 		}
-		require.Eventually(t, func() bool { return len(rewards()) == 2 }, 20*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return len(rewards()) == 3 }, 20*time.Second, 10*time.Millisecond)
 		require.NoError(t, db.AddStep(t.Context(), 0, map[string]float64{key: 0.5}, nil))
 		add(db, "train-0-0-2", nil)
-		require.Eventually(t, func() bool { return len(rewards()) == 3 }, 20*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return len(rewards()) == 4 }, 20*time.Second, 10*time.Millisecond)
 		none := any(nil)
 		if name == "learn" {
 			none = 0.0
 		}
-		require.Equal(t, map[string]any{"train-0-0-0": none, "train-0-0-1": 0.0, "train-0-0-2": none}, rewards(), name)
+		require.Equal(t, map[string]any{"train-0-0-0": none, "train-0-0-1": 0.0, "train-0-0-2": none, "train-0-0-9": nil}, rewards(), name)
 		list := get[map[string]any](t, x, "/api/trajectories", url.Values{"run": {name}})
 		require.Equal(t, 0.0, list["mean"])
 		one := get[struct{ Entry map[string]any }](t, x, "/api/trajectory", url.Values{"run": {name}, "id": {"train-0-0-0"}})

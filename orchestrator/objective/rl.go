@@ -149,8 +149,14 @@ func (o *RL) Close() error { return nil }
 
 // reward notes the rewards of a batch, before the control that shuffles them does.
 func (o *RL) reward(b *Batch) {
-	b.Rewards = RewardsOf(b.Rollouts.All)
-	b.Finished = len(b.Rewards)
+	b.Rewards, b.Finished = RewardsOf(b.Rollouts.All), 0
+	for _, g := range b.Rollouts.All {
+		for _, t := range g.Trajectories {
+			if !t.Failed() {
+				b.Finished++
+			}
+		}
+	}
 	if o.job.Control.ShuffleRewards {
 		shuffleRewards(b.Rollouts.Trained, b.FilterCut, o.sampler.Frozen, o.job.Seed, b.Step)
 	}
@@ -239,12 +245,12 @@ func pointers(groups []trajectory.Group) []*trajectory.Group {
 	return out
 }
 
-// RewardsOf are the rewards of the trajectories that finished, in order.
+// RewardsOf are the rewards of the trajectories that have one, in order.
 func RewardsOf(groups []trajectory.Group) []float64 {
 	var out []float64
 	for _, g := range groups {
 		for _, t := range g.Trajectories {
-			if !t.Failed() {
+			if t.Scored() {
 				out = append(out, t.Return())
 			}
 		}

@@ -19,7 +19,7 @@ type Comparison struct {
 	Runs     []Run        `json:"runs"`
 	Settings []Setting    `json:"settings"` // that differ, by key
 	Curves   []Common     `json:"curves"`
-	Tasks    []TaskByTask `json:"held_out"` // of each other run against the first; none where one has no evaluation of tasks
+	Tasks    []TaskByTask `json:"held_out"` // of each other run against the first; none where one has no evaluation of tasks by a reward
 }
 
 // Setting is one that differs.
@@ -192,7 +192,7 @@ func evaluations(ctx context.Context, dir string) (out []evaluated, err error) {
 	all := map[place]evaluated{}
 	err = db.Scores(ctx, func(s store.Score) error {
 		at := place{s.Step, s.Phase}
-		if s.Phase == "eval-tool_off" || !done.Ended(s.Phase, s.Step) {
+		if s.Phase == "eval-tool_off" || s.Unscored || !done.Ended(s.Phase, s.Step) {
 			return nil
 		}
 		e, ok := all[at]

@@ -270,7 +270,9 @@ func (r *Run) Metrics() Metrics {
 		case e.ReverseKL != nil:
 			out.add("eval/reverse_kl", e.Step, *e.ReverseKL)
 		}
-		out.add("eval/reward", e.Step, e.Reward)
+		if !e.Unscored {
+			out.add("eval/reward", e.Step, e.Reward)
+		}
 		out.add("eval/accuracy", e.Step, e.Accuracy)
 		for k, p := range e.Pass {
 			out.add("eval/pass/"+k, e.Step, p)

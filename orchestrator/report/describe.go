@@ -22,7 +22,7 @@ type Facts struct {
 	FilterCut bool          // the update leaves out trajectories whose last completion was cut
 }
 
-// Describe is the record of a step that trained a batch. rewards are those of the batch's finished trajectories.
+// Describe is the record of a step that trained a batch. rewards are those of the batch's trajectories that have one.
 func Describe(b *schedule.Batch, rewards []float64, m trainer.Metrics, f Facts) Step {
 	sampled := f.Waited
 	if f.Overlaps { // rollouts never rest
@@ -30,7 +30,7 @@ func Describe(b *schedule.Batch, rewards []float64, m trainer.Metrics, f Facts) 
 	}
 	r := &Rollouts{
 		Reward:       Reward{Mean: meanOf(rewards), Parts: map[string]float64{}},
-		Trajectories: Trajectories{Finished: len(rewards), Errors: errorsOf(b.All), Running: b.Running, Stops: map[string]int{}},
+		Trajectories: Trajectories{Errors: errorsOf(b.All), Running: b.Running, Stops: map[string]int{}},
 		Groups:       Groups{Flat: m.FlatGroups, Sampled: len(b.All), Dropped: len(b.All) - len(b.Trained), Refills: b.Refills, TooStale: b.Dropped},
 		Sampling:     Sampling{Seconds: sampled.Seconds(), Wait: f.Waited.Seconds(), Sync: f.Sync},
 		Policy: Policy{
@@ -46,6 +46,7 @@ func Describe(b *schedule.Batch, rewards []float64, m trainer.Metrics, f Facts) 
 	for _, g := range b.All {
 		for _, tr := range g.Trajectories {
 			if r.add(tr); !tr.Failed() {
+				r.Trajectories.Finished++
 				finished += completed(tr)
 			}
 		}
@@ -54,7 +55,7 @@ func Describe(b *schedule.Batch, rewards []float64, m trainer.Metrics, f Facts) 
 	for name := range r.Reward.Parts {
 		r.Reward.Parts[name] /= max(1, float64(len(rewards)))
 	}
-	if n := len(rewards); n > 0 {
+	if n := r.Trajectories.Finished; n > 0 {
 		each := float64(finished) / float64(n)
 		r.Lengths.Response = &each
 	}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/agentfly/agentfly/orchestrator/data"
@@ -14,7 +15,8 @@ type Evaluation struct {
 	Step     int                `json:"step" unit:"steps" doc:"optimizer steps before it"`
 	Tasks    int                `json:"tasks" unit:"tasks" doc:"held-out tasks; in supervised fine-tuning conversations"`
 	Samples  int                `json:"samples,omitempty" unit:"trajectories" doc:"trajectories of each task; left out: one"`
-	Reward   float64            `json:"reward" unit:"reward" doc:"mean reward of the trajectories that finished"`
+	Reward   float64            `json:"reward" unit:"reward" doc:"mean reward of the trajectories that finished; left out where the job has no rewards"`
+	Unscored bool               `json:"unscored,omitempty" doc:"true where the job has no rewards; left out elsewhere"`
 	Accuracy float64            `json:"accuracy" unit:"share" doc:"share of them whose final answer equals the task's field answer, however it was found, or whose environment says that its goal is reached"`
 	Pass     map[string]float64 `json:"pass,omitempty" unit:"share" doc:"by k: pass@k, of successes as data.success says, over the tasks of which k trajectories finished; left out where there is none"`
 	Parts    map[string]float64 `json:"parts" unit:"reward" doc:"mean of each part of the reward"`
@@ -32,16 +34,36 @@ type Evaluation struct {
 	By       string   `json:"by,omitempty" doc:"the field whose values the table shows; left out where there is one value"`
 	failures []string // what failed in it, by cause; for people, and not recorded
 
-	Sources map[string]Score `json:"sources,omitempty" doc:"the table: by value of the field, the keys tasks, reward, accuracy, pass and failed of its tasks; without reward and accuracy where none of their trajectories finished"`
+	Sources map[string]Score `json:"sources,omitempty" doc:"the table: by value of the field, the keys tasks, reward, accuracy, pass and failed of its tasks; without reward and accuracy where none of their trajectories finished, and without reward where the job has none"`
 }
 
 // Score is one line of the table of an evaluation.
 type Score struct {
 	Tasks    int                `json:"tasks"`
-	Reward   *float64           `json:"reward,omitempty"`   // nil: none of its trajectories finished
-	Accuracy *float64           `json:"accuracy,omitempty"` // nil likewise
+	Reward   *float64           `json:"reward,omitempty"`   // nil: none of its trajectories has one
+	Accuracy *float64           `json:"accuracy,omitempty"` // nil: none finished
 	Pass     map[string]float64 `json:"pass,omitempty"`
 	Failed   int                `json:"failed"` // trajectories
+}
+
+// MarshalJSON implements json.Marshaler: a reward that there is not is left out.
+func (e Evaluation) MarshalJSON() ([]byte, error) {
+	type plain Evaluation
+	if !e.Unscored {
+		return json.Marshal(plain(e))
+	}
+	return json.Marshal(struct {
+		plain
+		Reward *float64 `json:"reward,omitempty"`
+	}{plain: plain(e)})
+}
+
+// reward is that of the evaluation; nil: it has none.
+func (e Evaluation) reward() *float64 {
+	if e.Unscored {
+		return nil
+	}
+	return &e.Reward
 }
 
 func (e Evaluation) String() string {
@@ -49,9 +71,9 @@ func (e Evaluation) String() string {
 		return fmt.Sprintf("%-12s loss %.4f on %d conversations, %.0f s", e.Name, *e.Loss, e.Tasks, e.Seconds)
 	}
 	if e.ReverseKL != nil {
-		return fmt.Sprintf("%-12s reverse KL %.4f nats a token, reward %.3f of %d tasks, %.0f s", e.Name, *e.ReverseKL, e.Reward, e.Tasks, e.Seconds)
+		return fmt.Sprintf("%-12s reverse KL %.4f nats a token, reward %s of %d tasks, %.0f s", e.Name, *e.ReverseKL, shown("%.3f", e.reward()), e.Tasks, e.Seconds)
 	}
-	return fmt.Sprintf("%-12s reward %.3f, right answers %.0f%% of %d tasks, %d tool calls (%d failed), %.0f s", e.Name, e.Reward, 100*e.Accuracy, e.Tasks, e.Calls, e.FailedCalls, e.Seconds)
+	return fmt.Sprintf("%-12s reward %s, right answers %.0f%% of %d tasks, %d tool calls (%d failed), %.0f s", e.Name, shown("%.3f", e.reward()), 100*e.Accuracy, e.Tasks, e.Calls, e.FailedCalls, e.Seconds)
 }
 
 // Scoring says how the trajectories of an evaluation are scored.
@@ -65,8 +87,11 @@ type Scoring struct {
 func (e *Evaluation) Score(groups []trajectory.Group, s Scoring) {
 	all := s.of(groups)
 	e.Tasks, e.Pass, e.Failed = all.Tasks, all.Pass, all.Failed
+	if all.Accuracy != nil {
+		e.Accuracy, e.Unscored = *all.Accuracy, all.Reward == nil
+	}
 	if all.Reward != nil {
-		e.Reward, e.Accuracy = *all.Reward, *all.Accuracy
+		e.Reward = *all.Reward
 	}
 	e.By, e.Sources = s.table(groups)
 	e.Parts, e.Errors = map[string]float64{}, map[string]int{}
@@ -125,13 +150,16 @@ func (c Scoring) of(groups []trajectory.Group) Score {
 	pass := map[int][]float64{}
 	for _, g := range groups {
 		var own []float64 // rewards of the task's trajectories
-		right, successes := 0, 0
+		n, right, successes := 0, 0, 0
 		for _, t := range g.Trajectories {
 			if t.Failed() {
 				s.Failed++
 				continue
 			}
-			own = append(own, t.Return())
+			n++
+			if t.Scored() {
+				own = append(own, t.Return())
+			}
 			if data.Answered(g.Task, t) {
 				right++
 			}
@@ -139,11 +167,12 @@ func (c Scoring) of(groups []trajectory.Group) Score {
 				successes++
 			}
 		}
-		n := len(own)
 		if n == 0 {
 			continue
 		}
-		reward = append(reward, mean(own))
+		if len(own) > 0 {
+			reward = append(reward, mean(own))
+		}
 		accuracy = append(accuracy, float64(right)/float64(n))
 		for _, k := range c.K {
 			if n >= k {

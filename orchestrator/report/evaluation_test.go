@@ -112,6 +112,30 @@ func TestTheScoresOfAnEvaluation(t *testing.T) {
 	require.Len(t, e.Lines(), 1)
 }
 
+// Where the job has no rewards an evaluation has none, also when it is read back; the right answers it has all the same. One of an older program, which
+// recorded 0, is read as it is.
+func TestAnEvaluationWithoutRewardsHasNone(t *testing.T) {
+	right := &trajectory.Trajectory{Unscored: true, Turns: []trajectory.Turn{{FinalAnswer: "x", AnsweredThisTurn: true}}}
+	wrong := &trajectory.Trajectory{Unscored: true}
+	var e, again Evaluation
+	e.Score([]trajectory.Group{{Task: trajectory.Task{Fields: map[string]any{"answer": "x"}}, Trajectories: []*trajectory.Trajectory{right, wrong}}}, Scoring{K: []int{2}})
+	require.Equal(t, []float64{0.5, 1}, []float64{e.Accuracy, e.Pass["2"]})
+	require.Equal(t, []string{
+		"evaluation                reward -, right answers 50% of 1 tasks, 0 tool calls (0 failed), 0 s",
+		"             tasks of  tasks  reward  right  pass@2  failed",
+		"             all           1       -  50.0%   1.000       0",
+	}, e.Lines())
+	text, err := json.Marshal(e)
+	require.NoError(t, err)
+	require.NotContains(t, string(text), `"reward"`)
+	require.NoError(t, json.Unmarshal(text, &again))
+	e.failures, e.Errors = nil, nil // which are not recorded where there are none
+	require.Equal(t, e, again)
+	var older Evaluation
+	require.NoError(t, json.Unmarshal([]byte(`{"name": "before", "reward": 0, "reverse_kl": 2}`), &older))
+	require.Equal(t, "before       reverse KL 2.0000 nats a token, reward 0.000 of 0 tasks, 0 s", older.String())
+}
+
 // A failure of what carries the run is no reward of 0 and no wrong answer: it leaves the means, and is counted.
 func TestFailuresLeaveTheMeansOfAnEvaluation(t *testing.T) {
 	answered := func(reward float64, answer string) *trajectory.Trajectory {

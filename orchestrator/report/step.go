@@ -30,7 +30,7 @@ type Rollouts struct {
 
 // Reward is that of a step's finished trajectories.
 type Reward struct {
-	Mean  *float64           `metric:"reward/mean" unit:"reward" doc:"mean reward of the finished trajectories" when:"where one finished"`
+	Mean  *float64           `metric:"reward/mean" unit:"reward" doc:"mean reward of the finished trajectories" when:"where one finished, and the job has rewards"`
 	Parts map[string]float64 `metric:"reward/NAME" unit:"reward" doc:"mean value of a reward before its weight"`
 }
 

@@ -19,7 +19,7 @@ type Summary struct {
 	Seconds         float64            `json:"seconds" unit:"seconds" doc:"from the first rollout to the last evaluation"`
 	Reward          map[string]float64 `json:"reward" unit:"reward" doc:"first_step, last_step: of these steps; first, last: means of window steps at the beginning and at the end, which do not overlap, at most three each; steps: how many have a reward, where some have none, which these numbers pass over"`
 	Loss            map[string]float64 `json:"loss,omitempty" unit:"nats" doc:"supervised fine-tuning: first_step, last_step, first, last and window as of the reward; eval_before, eval_after: of held-out conversations"`
-	Eval            map[string]float64 `json:"eval" doc:"before, after: mean reward; tool_off: share of right answers without tools; reverse_kl_NAME: distillation, of each evaluation"`
+	Eval            map[string]float64 `json:"eval" doc:"before, after: mean reward, in a job with rewards; tool_off: share of right answers without tools; reverse_kl_NAME: distillation, of each evaluation"`
 	Time            map[string]float64 `json:"time" unit:"seconds" doc:"sample, train, evaluate, rest: where the run's time went; in mode async sampling goes on beside training, and rest is left out"`
 	TokensPerSecond map[string]float64 `json:"tokens_per_second" unit:"tokens per second" doc:"sample, train: of all steps; sample without tokens that an earlier process of the run recorded"`
 	Trajectories    map[string]int     `json:"trajectories" unit:"trajectories" doc:"finished, failed"`
@@ -62,7 +62,9 @@ func (t Totals) Summary(steps int, sft bool) Summary {
 		}
 		switch e.Name {
 		case "before", "after":
-			out.Eval[e.Name] = e.Reward
+			if !e.Unscored {
+				out.Eval[e.Name] = e.Reward
+			}
 		case "tool_off":
 			out.Eval[e.Name] = e.Accuracy
 		}
@@ -118,6 +120,9 @@ func (s Summary) Print(say Say, dir, job, last, bestKept string) {
 		}
 	} else {
 		s.trend(line, "reward", "%.3f", s.Reward)
+		if before, ok := s.Eval["reverse_kl_before"]; ok {
+			line("held-out KL", "%.4f before, %.4f after", before, s.Eval["reverse_kl_after"])
+		}
 		if before, ok := s.Eval["before"]; ok {
 			line("held-out tasks", "%.3f before, %.3f after", before, s.Eval["after"])
 		}

@@ -57,10 +57,10 @@ func (e Evaluation) Table() []string {
 	for _, value := range slices.Sorted(maps.Keys(e.Sources)) {
 		rows = append(rows, e.Sources[value].row(value, ks))
 	}
-	return aligned(append(rows, Score{e.Tasks, &e.Reward, &e.Accuracy, e.Pass, e.Failed}.row("all", ks)))
+	return aligned(append(rows, Score{e.Tasks, e.reward(), &e.Accuracy, e.Pass, e.Failed}.row("all", ks)))
 }
 
-// row lays a line out. What no trajectory tells, because all failed, is a dash.
+// row lays a line out. What no trajectory tells, because all failed or the job has no rewards, is a dash.
 func (s Score) row(name string, ks []string) []string {
 	out := []string{name, strconv.Itoa(s.Tasks), shown("%.3f", s.Reward), "-"}
 	if s.Accuracy != nil {

@@ -202,7 +202,9 @@ func (r *Sampler) run(ctx context.Context, p Place, t, recovered *trajectory.Tra
 	switch {
 	case err != nil:
 	case recovered != nil && r.Replay:
-		t.Reward, t.RewardParts = recovered.Reward, recovered.RewardParts
+		t.Reward, t.RewardParts, t.Unscored = recovered.Reward, recovered.RewardParts, recovered.Unscored
+	case r.Reward == nil:
+		t.Unscored = !slices.ContainsFunc(t.Turns, func(turn trajectory.Turn) bool { return turn.Reward != nil })
 	case r.Cut == CutZero && t.Cut():
 	default:
 		err = r.score(own, p, t, posted)
@@ -490,9 +492,6 @@ func onFreshStack(f func()) {
 }
 
 func (r *Sampler) score(ctx context.Context, p Place, t *trajectory.Trajectory, posted *float64) error {
-	if r.Reward == nil { // nothing is trained on it
-		return nil
-	}
 	in := rewards.Input{Task: p.Task, Trajectory: t, Posted: posted}
 	if r.World != nil {
 		in.Episode = episode{r.World.Stage, t.ID}

@@ -116,7 +116,7 @@ func (r *Reader) Trajectory(ctx context.Context, id string) (*trajectory.Traject
 
 // Scores calls f for the trajectories of all evaluations, without reading their turns: an evaluation's reward is all that a trajectory was paid.
 func (r *Reader) Scores(ctx context.Context, f func(Score) error) error {
-	rows, err := r.file.db.QueryContext(ctx, `SELECT t.phase, t.step, t.task_id, k.json, json_extract(t.json, '$.reward'), json_extract(t.json, '$.stop_reason'), coalesce(json_extract(t.json, '$.err'), '')
+	rows, err := r.file.db.QueryContext(ctx, `SELECT t.phase, t.step, t.task_id, k.json, json_extract(t.json, '$.reward'), json_extract(t.json, '$.stop_reason'), coalesce(json_extract(t.json, '$.err'), ''), coalesce(json_extract(t.json, '$.unscored'), 0)
 		FROM trajectories t LEFT JOIN tasks k ON k.id = t.task_id AND k.phase = t.phase
 		WHERE substr(t.phase, 1, 5) = 'eval-' AND json_valid(t.json) ORDER BY t.phase, t.step, t.id`)
 	if err != nil {
@@ -128,7 +128,7 @@ func (r *Reader) Scores(ctx context.Context, f func(Score) error) error {
 		var task []byte
 		var reward sql.NullFloat64
 		var stop, failed string
-		if err := rows.Scan(&one.Phase, &one.Step, &one.Task, &task, &reward, &stop, &failed); err != nil {
+		if err := rows.Scan(&one.Phase, &one.Step, &one.Task, &task, &reward, &stop, &failed, &one.Unscored); err != nil {
 			return fmt.Errorf("store: %w", err)
 		}
 		one.TaskJSON, one.Reward, one.StopReason, one.Failed = task, reward.Float64, trajectory.StopReason(stop), failed != ""

@@ -70,4 +70,5 @@ type Score struct {
 	Reward     float64
 	StopReason trajectory.StopReason
 	Failed     bool
+	Unscored   bool // it has no reward, because the job has none
 }
