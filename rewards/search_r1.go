@@ -19,8 +19,8 @@ type searchR1Params struct {
 var _ = declareReward("search_r1", newSearchR1, "Search-R1's exact match with shares for form and retrieval")
 
 // newSearchR1 makes search_r1: the rewards of Search-R1's public code (verl/utils/reward_score/qa_em.py and qa_em_format.py; arXiv
-// 2503.09516 and 2505.15117). The answer is what the last <answer>…</answer> holds; EM is exact_match's. With s = structure, r =
-// retrieval, f = final, all 0 by default, which is plain EM:
+// 2503.09516 and 2505.15117). The answer is what the last <answer>…</answer> of the completions holds; EM is exact_match's. With
+// s = structure, r = retrieval, f = final, all 0 by default, which is plain EM:
 //
 //	                              form right                             form wrong
 //	answer right                  1                                      1 − s
@@ -28,8 +28,8 @@ var _ = declareReward("search_r1", newSearchR1, "Search-R1's exact match with sh
 //	no answer                     s, and r more if it was retrieved      0
 //
 // The form is right when the text of all turns is <think>…</think>, then <search>…</search><information>…</information><think>…</think> any
-// number of times, then <answer>…</answer>, with nothing but white space between. It was retrieved when an observation holds a right
-// answer, both normalised. The public code's training of the second paper has s 0.2, f 0.1.
+// number of times, then <answer>…</answer>, with nothing but white space between; an observation is one <information>…</information>,
+// whatever it holds. It was retrieved when an observation holds a right answer, both normalised. The public code's training of the second paper has s 0.2, f 0.1.
 func newSearchR1(_ *Builder, params map[string]any) (Reward, error) {
 	p := searchR1Params{Field: "answer"}
 	if err := resources.Decode(params, &p); err != nil {
@@ -62,18 +62,13 @@ func newSearchR1(_ *Builder, params map[string]any) (Reward, error) {
 	})), nil
 }
 
-// searchText is the text of all turns, with what they observed in <information>.
+// searchText is the text of all turns as the form and the answer are read from it, with <information></information> for each observation: the
+// tags in what a tool returned are not the policy's.
 func searchText(t *trajectory.Trajectory) string {
 	var b strings.Builder
 	for _, turn := range t.Turns {
 		b.WriteString(turn.Completion)
-		for _, r := range turn.Results {
-			if strings.Contains(r.Observation, "<information>") {
-				b.WriteString(r.Observation)
-				continue
-			}
-			b.WriteString("<information>" + r.Observation + "</information>")
-		}
+		b.WriteString(strings.Repeat("<information></information>", len(turn.Results)))
 	}
 	return b.String()
 }

@@ -12,6 +12,12 @@ func searched(completion, observation string) trajectory.Turn {
 	return trajectory.Turn{Completion: completion, Results: []trajectory.ToolResult{{Call: trajectory.ToolCall{Name: "search"}, Observation: observation}}}
 }
 
+func searchFailed(completion, observation string) trajectory.Turn {
+	turn := searched(completion, observation)
+	turn.Results[0].Failed = true
+	return turn
+}
+
 // TestSearchR1 works through the branches of compute_score_em in Search-R1's qa_em_format.py, with structure 0.2, retrieval 0.1 and final
 // 0.05, and through qa_em.py, which is all of them 0.
 func TestSearchR1(t *testing.T) {
@@ -36,7 +42,10 @@ func TestSearchR1(t *testing.T) {
 		"own information": { // what the policy writes itself is no retrieval
 			said("<think>a</think><search>b</search><information>Paris</information><think>c</think><answer>Lyon</answer>"), 0.2, 0, [3]float64{0, 1, 0},
 		},
-		"text between": {[]trajectory.Turn{searched(ask+" hm", "Paris"), {Completion: "<think>so</think><answer>Lyon</answer>"}}, 0.05, 0, [3]float64{0, 0, 1}},
+		"an observation is no answer": {[]trajectory.Turn{searched(ask, "A game show: <answer>Paris</answer>"), {Completion: "<think>so</think>I do not know"}}, 0, 0, [3]float64{0, 0, 1}},
+		"an error is no answer":       {[]trajectory.Turn{searchFailed(ask, "Error: no <answer>Paris</answer>"), {Completion: ask}}, 0, 0, [3]float64{0, 0, 0}},
+		"found in a text on tags":     {[]trajectory.Turn{searched(ask, "Tags as <information> and </think> are known to Paris."), {Completion: "<think>so</think><answer>Paris</answer>"}}, 1, 1, [3]float64{1, 1, 1}},
+		"text between":                {[]trajectory.Turn{searched(ask+" hm", "Paris"), {Completion: "<think>so</think><answer>Lyon</answer>"}}, 0.05, 0, [3]float64{0, 0, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(map[string]any{"answer": []any{"Paris", "City of Paris"}}, c.turns...)
