@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -104,7 +105,7 @@ func (c codeTests) score(ctx context.Context, in Input) (Score, error) {
 	defer leave()
 	var got graded
 	if pairs != nil {
-		got.passed, err = c.runPairs(ctx, setup+"\n"+code, pairs)
+		got.passed, err = c.runPairs(ctx, setup, code, pairs)
 	} else {
 		got, err = c.runTexts(ctx, codeRequest{setup, code, entry, texts})
 	}
@@ -165,8 +166,6 @@ func (c codeTests) tests(task trajectory.Task) ([]string, []inputOutput, error) 
 	return texts, pairs, nil
 }
 
-var fenced = regexp.MustCompile("(?s)```[\\w+.-]*[ \t]*\n(.*?)```")
-
 // trajectoryCode is the code that a trajectory ends with.
 func trajectoryCode(t *trajectory.Trajectory) (string, bool) {
 	if answer, turn := t.FinalAnswer(); turn >= 0 {
@@ -186,12 +185,70 @@ func trajectoryCode(t *trajectory.Trajectory) (string, bool) {
 	return "", false
 }
 
-func lastBlock(text string) (string, bool) {
-	all := fenced.FindAllStringSubmatch(text, -1)
-	if len(all) == 0 {
-		return "", false
+// opening is a line that opens a fenced block: the mark stands first in it, or behind text and with a language behind it at most.
+var opening = regexp.MustCompile("^(?:[ \\t]*(`{3,})[^`]*|(.*[^`])(`{3,})[\\w+.#-]*[ \\t]*)$")
+
+// lastBlock is the code of the last fenced block of a text that is closed.
+func lastBlock(text string) (code string, found bool) {
+	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
+	for len(lines) > 0 {
+		m := opening.FindStringSubmatch(lines[0])
+		indent := len(lines[0]) - len(strings.TrimLeft(lines[0], " \t"))
+		lines = lines[1:]
+		if m == nil || strings.Contains(m[2], "```") { // text, or code within it
+			continue
+		}
+		body, rest, closed := closeBlock(lines, m[1]+m[3], indent)
+		if closed {
+			code, found, lines = dedent(body), true, rest
+		}
 	}
-	return all[len(all)-1][1], true
+	return code, found
+}
+
+// closeBlock splits lines at the end of the block that stands first in them: the line that is the mark alone, indented at most three columns
+// deeper than the opening one, or ends with it; where there is none, the next mark.
+func closeBlock(lines []string, mark string, indent int) (body, rest []string, closed bool) {
+	for i, line := range lines {
+		before, ends := strings.CutSuffix(strings.TrimRight(line, " \t"), mark)
+		alone := strings.Trim(before, " \t`") == ""
+		switch {
+		case !ends || alone && len(strings.TrimRight(before, "`")) > indent+3 || !alone && strings.Contains(before, mark):
+		case alone:
+			return lines[:i], lines[i+1:], true
+		default:
+			return append(slices.Clone(lines[:i]), before), lines[i+1:], true
+		}
+	}
+	for i, line := range lines {
+		if before, after, ok := strings.Cut(line, mark); ok {
+			return append(slices.Clone(lines[:i]), before), append([]string{after}, lines[i+1:]...), true
+		}
+	}
+	return nil, nil, false
+}
+
+// dedent joins lines without the white space that all of them begin with, as those of a block in a list do.
+func dedent(lines []string) string {
+	common, some := "", false
+	for _, line := range lines {
+		text := strings.TrimLeft(line, " \t")
+		if text == "" {
+			continue
+		}
+		if space := line[:len(line)-len(text)]; !some {
+			common, some = space, true
+		} else {
+			for !strings.HasPrefix(space, common) {
+				common = common[:len(common)-1]
+			}
+		}
+	}
+	var b strings.Builder
+	for _, line := range lines {
+		b.WriteString(strings.TrimPrefix(line, common) + "\n")
+	}
+	return b.String()
 }
 
 // limits bind the processor's time; the wall clock, which depends on what else the machine does, is there for code that sleeps.
@@ -207,12 +264,20 @@ func (c codeTests) wall() float64 {
 	return max(wallTimes*c.Timeout, shortestWall)
 }
 
-// runPairs counts the inputs for which the program writes the right output. Unless the share counts, the first wrong one ends it; one
+// behindSetup runs the two texts that are its arguments one behind the other, as one program: one text would not let the code begin with an
+// import from __future__.
+const behindSetup = `[exec(compile(text, "<string>", "exec"), globals()) for text in (__import__("sys").argv.pop(1), __import__("sys").argv.pop(1))]`
+
+// runPairs counts the inputs for which the program, behind the setup, writes the right output. Unless the share counts, the first wrong one ends it; one
 // that is late by the clock ends it always.
-func (c codeTests) runPairs(ctx context.Context, code string, pairs []inputOutput) (int, error) {
+func (c codeTests) runPairs(ctx context.Context, setup, code string, pairs []inputOutput) (int, error) {
+	args := []string{"python3", "-I", "-c", code}
+	if setup != "" {
+		args = []string{"python3", "-I", "-c", behindSetup, setup, code}
+	}
 	n := 0
 	for _, p := range pairs {
-		r, err := c.box.Run(ctx, sandbox.Program{Args: []string{"python3", "-I", "-c", code}, Stdin: []byte(p.input), Limits: c.limits()})
+		r, err := c.box.Run(ctx, sandbox.Program{Args: args, Stdin: []byte(p.input), Limits: c.limits()})
 		if err != nil {
 			return 0, err
 		}

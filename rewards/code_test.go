@@ -41,6 +41,17 @@ func TestCodeTests(t *testing.T) {
 	}{
 		"right":                 {tests: asserts, answer: double, value: 1, passing: 1},
 		"fenced":                {tests: asserts, answer: "First\n```python\nx\n```\nthen\n```python\n" + double + "```\n", value: 1, passing: 1},
+		"fence with a space":    {tests: asserts, answer: "So:\n``` python\n" + double + "```\nDone.", value: 1, passing: 1},
+		"fence, CRLF":           {tests: asserts, answer: "So:\r\n```python\r\ndef f(n):\r\n    return 2 * n\r\n```\r\n", value: 1, passing: 1},
+		"fence behind C#":       {tests: asserts, answer: "```c#\nint f(int n) => 2 * n;\n```\nand\n```python\n" + double + "```\n", value: 1, passing: 1},
+		"fence in a string":     {tests: "assert f('a```b') == ['a', 'b']", answer: "```python\ndef f(s):\n    return s.split('```')\n```\n", value: 1, passing: 1},
+		"fence in a docstring":  {tests: asserts, answer: "```python\ndef f(n):\n    \"\"\"Doubles.\n\n    ```\n    f(1)\n    ```\n    \"\"\"\n    return 2 * n\n```\n", value: 1, passing: 1},
+		"fence in a list":       {tests: asserts, answer: "1. So:\n   ```python\n   def f(n):\n\n       return 2 * n\n   ```\n", value: 1, passing: 1},
+		"fence behind a bullet": {tests: asserts, answer: "- ```python\n  def f(n):\n      return 2 * n\n  ```\n", value: 1, passing: 1},
+		"fence behind words":    {tests: asserts, answer: "With `f`: ```python\ndef f(n): return 2 * n```, as ```f(1)``` shows.", value: 1, passing: 1},
+		"fences side by side":   {tests: asserts, answer: "```python\nx```\n```python\n" + double + "```", value: 1, passing: 1},
+		"longer fence":          {tests: asserts, answer: "````python\ns = \"\"\"\n```\n\"\"\"\n" + double + "````", value: 1, passing: 1},
+		"fence not closed":      {tests: asserts, answer: "```python\n" + double + "```\n```python\ndef f(", value: 1, passing: 1},
 		"one wrong":             {tests: asserts, answer: "def f(n): return n + n if n != 2 else 5", value: 0, passing: 2. / 3},
 		"one wrong, partial":    {tests: asserts, answer: "def f(n): return n + n if n != 2 else 5", partial: true, value: 2. / 3, passing: 2. / 3},
 		"syntax":                {tests: asserts, answer: "def f(n) return n"},
@@ -92,6 +103,13 @@ func TestCodeTestsFields(t *testing.T) {
 	got, err = w.Score(t.Context(), Input{Task: task, Trajectory: answered("def root(n): return n\ndef check(candidate): pass")})
 	require.NoError(t, err)
 	require.Zero(t, got.Value, "its own check does not stand in for the task's")
+
+	// A program's import from __future__ may come first behind the setup.
+	program := codeReward(t, map[string]any{"setup": "prompt"})
+	future := trajectory.Task{ID: "t", Fields: map[string]any{"prompt": "import math\nprint('ready')", "tests": []any{map[string]any{"input": "4", "output": "ready\n2.0 1"}}}}
+	got, err = program.Score(t.Context(), Input{Task: future, Trajectory: answered("from __future__ import annotations\nimport sys\ndef f(n: Unknown): print(math.sqrt(n), len(sys.argv))\nif __name__ == '__main__': f(int(input()))")})
+	require.NoError(t, err)
+	require.Equal(t, 1., got.Value)
 
 	// Without an answer the last block counts; without a block there is no code.
 	block := &trajectory.Trajectory{Turns: []trajectory.Turn{{Completion: "```\ndef root(n): return n ** .5\n```"}, {Completion: "nothing"}}}
