@@ -10,8 +10,8 @@ import (
 )
 
 // declareAgentFly declares a reward of AgentFly (agentfly/rewards of its public code) under its name there, so that its jobs can name it. The
-// final_response is the final answer, or the last completion where there is none; a tool counts as used by calls other than of the tool
-// that answers. Where theirs reads its arguments from the task, the parameter field names the field.
+// final_response is the final answer, or the last completion where there is none; a tool counts as used by calls that ran, other than of the
+// tool that answers. Where theirs reads its arguments from the task, the parameter field names the field.
 func declareAgentFly(name, defaultField, description string, score func(response string, golds []string, t *trajectory.Trajectory) Score) struct{} {
 	return declareReward(name, func(_ *Builder, params map[string]any) (Reward, error) {
 		p := goldParams{Field: defaultField}
@@ -72,11 +72,11 @@ func response(t *trajectory.Trajectory) string {
 	return ""
 }
 
-// usedTools tells whether a call other than of an answering tool was made.
+// usedTools tells whether a call other than of an answering tool ran.
 func usedTools(t *trajectory.Trajectory) bool {
 	for _, turn := range t.Turns {
 		for _, r := range turn.Results {
-			if r.Call.Name != "" && !r.Terminal && !strings.HasPrefix(r.Call.Name, "answer") {
+			if r.Call.Name != "" && r.Cause.Ran() && !r.Terminal && !strings.HasPrefix(r.Call.Name, "answer") {
 				return true
 			}
 		}

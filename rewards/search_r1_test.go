@@ -118,3 +118,21 @@ func TestAgentFlyRewards(t *testing.T) {
 	r := made(t, "qa_em_reward", map[string]any{"field": "answer"})
 	require.Equal(t, 1.0, scored(t, r, input(map[string]any{"answer": "Paris"}, said("so <answer>paris</answer>")...)).Value, "no final answer: the last completion")
 }
+
+// TestAToolThatDidNotRunIsNotUsed goes through the causes: a call is a use of its tool where the tool ran, also where it failed.
+func TestAToolThatDidNotRunIsNotUsed(t *testing.T) {
+	for _, cause := range trajectory.Causes() {
+		asked := searchFailed("<think>look</think>", "Error: no")
+		asked.Results[0].Cause = cause
+		ran := 0.0
+		if cause == trajectory.CauseRaised || cause == trajectory.CauseBroken {
+			ran = 1
+		}
+		right, wrong := answer("Paris"), answer("London")
+		fields := map[string]any{"answer": "Paris", "golden_answers": []any{"Paris"}}
+		require.Equal(t, ran, scored(t, made(t, "qa_f1_reward_tool", nil), input(fields, asked, right)).Value, cause)
+		require.Equal(t, 0.2*ran, scored(t, made(t, "infoseek_reward", nil), input(fields, asked, wrong)).Value, cause)
+		require.Equal(t, ran, scored(t, made(t, "qa_em_format_reward", nil), input(fields, asked, right)).Parts["fmt_tool"], cause)
+		require.Equal(t, 0.1*ran, scored(t, made(t, "math_equal_reward_tool", nil), input(map[string]any{"answer": "5"}, asked, answer("6"))).Value, cause)
+	}
+}

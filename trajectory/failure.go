@@ -72,6 +72,9 @@ func Causes() []Cause {
 	}
 }
 
+// Ran tells whether a call with that cause of its failure, or "", reached its tool.
+func (c Cause) Ran() bool { return c == "" || c == CauseRaised || c == CauseBroken }
+
 // Failure of a call that failed for that reason; "" has none.
 func (c Cause) Failure() Failure {
 	switch c {

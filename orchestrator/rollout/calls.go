@@ -55,7 +55,7 @@ func (r *Sampler) redo(ctx context.Context, p Place, was *trajectory.Turn, turn 
 	}
 	for i := range was.Results {
 		then := &was.Results[i]
-		if then.Outcome != nil || !ran(then.Cause) || !r.Tools.Stateful(then.Call.Name) {
+		if then.Outcome != nil || !then.Cause.Ran() || !r.Tools.Stateful(then.Call.Name) {
 			continue
 		}
 		now := r.Tools.Invoke(ctx, p.ID(), then.Call)
@@ -73,11 +73,6 @@ func (r *Sampler) redo(ctx context.Context, p Place, was *trajectory.Turn, turn 
 var addresses = regexp.MustCompile(`\b0x[0-9a-f]{6,16}\b`)
 
 func withoutAddresses(s string) string { return addresses.ReplaceAllLiteralString(s, "0x") }
-
-// ran tells whether a call with that cause of its failure, or "", reached its tool.
-func ran(c trajectory.Cause) bool {
-	return c == "" || c == trajectory.CauseRaised || c == trajectory.CauseBroken
-}
 
 // conclude makes the observation of a terminal tool the final answer; of several, the first.
 func conclude(t *trajectory.Turn) {
