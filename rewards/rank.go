@@ -59,13 +59,18 @@ func (a attempts) reader(b *Builder) (func(ctx context.Context, in Input) ([]flo
 	}, nil
 }
 
-// prefixes scores the trajectory as it was after each of its turns.
+// prefixes scores the trajectory as it was after each of its turns. What was posted is posted for the trajectory, whichever turns it has; the
+// environment is what the last turn left.
 func prefixes(ctx context.Context, r Reward, in Input) ([]float64, error) {
 	out := make([]float64, 0, len(in.Trajectory.Turns))
 	for i := range in.Trajectory.Turns {
-		so := *in.Trajectory
-		so.Turns = so.Turns[: i+1 : i+1]
-		s, err := run(ctx, r, Input{Task: in.Task, Trajectory: &so})
+		then := in
+		if i+1 < len(in.Trajectory.Turns) {
+			so := *in.Trajectory
+			so.Turns, so.Samples = so.Turns[:i+1:i+1], so.SamplesAfter(i+1)
+			then.Trajectory, then.Episode = &so, nil
+		}
+		s, err := run(ctx, r, then)
 		if err != nil {
 			return nil, fmt.Errorf("turn %d: %w", i, err)
 		}

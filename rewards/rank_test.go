@@ -1,9 +1,12 @@
 package rewards
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // TestHumanRank works through MLE-Dojo's position score: place p of N is (N − p + 1)/N, p the first place among those it ties with.
@@ -75,4 +78,47 @@ func TestBestDelta(t *testing.T) {
 	refused(t, "best_delta", map[string]any{"start": 1, "field": "x"}, "rewards: best_delta: field and start both give the score to begin with; leave one out")
 	_, err := made(t, "best_delta", map[string]any{"field": "base"}).Score(t.Context(), input(map[string]any{"base": "x"}, call("score: 1")))
 	require.EqualError(t, err, `task "t1": the field "base" is no number`)
+}
+
+// TestAttemptsAreScoredAsTheyWere: of scores the trajectory after a turn with the tokens that it had then, what was posted for it, and, at its
+// end, the environment's own score.
+func TestAttemptsAreScoredAsTheyWere(t *testing.T) {
+	one, two := &trajectory.Sample{}, &trajectory.Sample{}
+	respond := func(s *trajectory.Sample, n int) trajectory.Turn {
+		s.AppendObservation(make([]int32, 3))
+		turn := answer("936")
+		turn.CompletionStart = s.Len()
+		require.NoError(t, s.AppendResponse(make([]int32, n), make([]float32, n), make([]int32, n)))
+		turn.CompletionEnd = s.Len()
+		s.AppendObservation(make([]int32, 2))
+		turn.ObservationEnd = s.Len()
+		return turn
+	}
+	turns := []trajectory.Turn{respond(one, 10), respond(two, 15), respond(one, 80)} // two agents that write in turn
+	turns[1].Sample = 1
+	in := input(map[string]any{"answer": "936", "leaderboard": []any{1.0}}, turns...)
+	in.Trajectory.Samples = []*trajectory.Sample{one, two}
+	tokens := func(n int) float64 { return 0.5 + 0.25*(1+math.Cos(math.Pi*float64(n)/200)) }
+	for _, c := range []struct {
+		of    map[string]any
+		lower bool
+		want  float64
+	}{
+		{map[string]any{"name": "cosine_length", "if": "final_answer", "max_tokens": 200}, false, tokens(10)},
+		{map[string]any{"name": "cosine_length", "if": "final_answer", "max_tokens": 200}, true, tokens(105)},
+		{map[string]any{"name": "length", "budget": 20, "buffer": 40}, false, 0},
+		{map[string]any{"name": "tool_cost", "per_1000_tokens": 10}, false, -0.1},
+	} {
+		s := scored(t, made(t, "human_rank", map[string]any{"of": c.of, "lower": c.lower}), in)
+		require.InDelta(t, c.want, s.Parts["score"], 1e-12, c.of)
+	}
+	s := scored(t, made(t, "best_delta", map[string]any{"of": map[string]any{"name": "tool_cost", "per_1000_tokens": 10}, "lower": true}), in)
+	require.InDelta(t, 0.95, s.Value, 1e-12) // −0.1, −0.25, −1.05
+
+	posted := 0.7
+	in.Posted = &posted
+	require.Equal(t, 0.7, scored(t, made(t, "best_delta", map[string]any{"of": "posted", "start": 0}), in).Value)
+	in.Episode = scoredEpisode(0.9)
+	s = scored(t, made(t, "best_delta", map[string]any{"of": "environment"}), in)
+	require.Equal(t, Score{0.9, map[string]float64{"best": 0.9, "improvements": 1}}, s)
 }

@@ -372,6 +372,23 @@ func (t *Trajectory) Trained(frozen func(Role) bool) *Trajectory {
 	return out
 }
 
+// SamplesAfter are the samples as they were after the first turns, with what those observed.
+func (t *Trajectory) SamplesAfter(turns int) []*Sample {
+	var ends []int // of samples, which turns begin in their order and go on in any
+	for _, turn := range t.Turns[:turns] {
+		ends = append(ends, make([]int, max(0, turn.Sample+1-len(ends)))...)
+		ends[turn.Sample] = turn.ObservationEnd
+	}
+	var out []*Sample
+	for k, of := range t.Samples[:min(len(ends), len(t.Samples))] {
+		end, prefix := ends[k], of.Prefix(ends[k])
+		out = append(out, &Sample{
+			Role: of.Role, TokenIDs: prefix.IDs, ResponseMask: of.ResponseMask[:end], SamplingLogprobs: of.SamplingLogprobs[:end], PolicyVersion: of.PolicyVersion[:end], Media: prefix.Media,
+		})
+	}
+	return out
+}
+
 // ResponseTokens counts the tokens that the policy sampled, over all samples.
 func (t *Trajectory) ResponseTokens() int {
 	n := 0

@@ -143,18 +143,7 @@ func prefixOf(t *trajectory.Trajectory, turns int) *trajectory.Trajectory {
 	for k := range out.Turns {
 		out.Turns[k].Shared = nameOf(t, k)
 	}
-	var ends []int // of samples, which turns begin in their order and go on in any
-	for _, turn := range out.Turns {
-		ends = append(ends, make([]int, max(0, turn.Sample+1-len(ends)))...)
-		ends[turn.Sample] = turn.ObservationEnd
-	}
-	for k, end := range ends {
-		of := t.Samples[k]
-		prefix := of.Prefix(end)
-		out.Samples = append(out.Samples, &trajectory.Sample{
-			Role: of.Role, TokenIDs: prefix.IDs, ResponseMask: of.ResponseMask[:end], SamplingLogprobs: of.SamplingLogprobs[:end], PolicyVersion: of.PolicyVersion[:end], Media: prefix.Media,
-		})
-	}
+	out.Samples = t.SamplesAfter(turns)
 	return out
 }
 
