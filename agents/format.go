@@ -120,10 +120,15 @@ func ParseBehind(ctx context.Context, f Format, prompt, completion string) (Pars
 	return f.Parse(ctx, thinkOpen+completion)
 }
 
+// EndsThought tells that a completion ends a thought that it did not begin.
+func EndsThought(completion string) bool {
+	return !isThinking(completion) && strings.Contains(completion, thinkClose)
+}
+
 // ParseUnseen reads a completion whose prompt nobody saw, as that of an endpoint which renders the conversation itself: a </think>
 // without a <think> ends a thought that the prompt opened.
 func ParseUnseen(ctx context.Context, f Format, completion string) (Parsed, error) {
-	if !isThinking(completion) && strings.Contains(completion, thinkClose) {
+	if EndsThought(completion) {
 		completion = thinkOpen + completion
 	}
 	return f.Parse(ctx, completion)

@@ -39,6 +39,9 @@ func TestAnAdoptedReplyIsTheSame(t *testing.T) {
 			_, after := second.post(c.path, c.body)
 			require.Empty(t, second.sampled)
 			require.Equal(t, choices(t, before), choices(t, after))
+			for _, told := range []*trajectory.Trajectory{first.told, second.told} {
+				require.Equal(t, strings.HasSuffix(c.body, `<think>"}`), told.Turns[0].InThought)
+			}
 		})
 	}
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"slices"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/trajectory"
@@ -28,7 +29,7 @@ func (g *growth) add(q asked, p prompt, turn trajectory.Turn, done engines.Compl
 	turn.CompletionStart = sample.Len()
 	_ = sample.AppendResponse(done.TokenIDs, done.Logprobs, done.Versions) // checked
 	turn.CompletionEnd, turn.ObservationEnd = sample.Len(), sample.Len()
-	turn.Sample = k
+	turn.Sample, turn.InThought = k, agents.OpensThought(p.text)
 	content := reply.Content
 	if q.Messages == nil { // it has its thought
 		_, content = offThought(p.text, content)

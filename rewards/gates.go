@@ -20,7 +20,7 @@ type patternParams struct {
 var _ = declareReward("pattern", newPattern, "1 when a regular expression matches the whole text; else 0")
 
 // newPattern makes pattern: 1 when a regular expression matches the whole text, white space around it aside, else 0. In every turn: the
-// share of turns that match.
+// share of turns that match. A completion has the <think> in front with which its prompt opened a thought.
 func newPattern(_ *Builder, params map[string]any) (Reward, error) {
 	p := patternParams{In: "completion"}
 	if err := resources.Decode(params, &p); err != nil {
@@ -51,7 +51,7 @@ func texts(t *trajectory.Trajectory, in string) []string {
 	}
 	var out []string
 	for _, turn := range t.Turns {
-		out = append(out, turn.Completion)
+		out = append(out, turn.Said())
 	}
 	if in == "completion" && len(out) > 0 {
 		return out[len(out)-1:]
@@ -84,7 +84,7 @@ var tagPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
 var _ = declareReward("tags", newTags, "1 when a completion is made of the given tags, each once and in order; else 0")
 
 // newTags makes tags: 1 when a completion is <a>…</a><b>…</b> and so on, each tag exactly once, in order, not nested, and nothing but white
-// space outside, else 0. This is the format reward of DeepSeek-R1 (arXiv 2501.12948, section 2.2.2). In every turn: the share of the
+// space outside, else 0. A <think> with which the prompt opened the thought counts as the completion's. This is the format reward of DeepSeek-R1 (arXiv 2501.12948, section 2.2.2). In every turn: the share of the
 // turns.
 func newTags(_ *Builder, params map[string]any) (Reward, error) {
 	p := tagsParams{Tags: []string{"think", "answer"}, In: "completion"}

@@ -40,6 +40,13 @@ func TestTags(t *testing.T) {
 	}
 	require.Equal(t, 0.5, scored(t, every, input(nil, said("<think>a</think>", "b")...)).Value)
 	require.Zero(t, scored(t, strict, input(nil)).Value, "no turn")
+	behind := trajectory.Turn{Completion: "a\n</think>\n\n<answer>b</answer>"}
+	require.Zero(t, scored(t, strict, input(nil, behind)).Value, "nobody opened the thought")
+	behind.InThought = true
+	require.Equal(t, 1.0, scored(t, strict, input(nil, behind)).Value, "the prompt opened the thought")
+	require.Equal(t, 1.0, scored(t, every, input(nil, trajectory.Turn{Completion: "a</think>", InThought: true})).Value)
+	behind.Completion = "<think>" + behind.Completion
+	require.Zero(t, scored(t, strict, input(nil, behind)).Value, "twice")
 	refused(t, "tags", map[string]any{"tags": []any{"a", "a"}}, `rewards: tags: the parameter tags: "a" is no name of a tag, or given twice`)
 	refused(t, "tags", map[string]any{"tags": []any{}}, "rewards: tags: the parameter tags is an empty list; name at least one tag")
 	refused(t, "tags", map[string]any{"in": "answer"}, `rewards: tags: the parameter in is "answer"; allowed: completion, every`)
@@ -55,6 +62,8 @@ func TestPattern(t *testing.T) {
 	require.Zero(t, scored(t, either, input(nil, said("ab")...)).Value)
 	all := made(t, "pattern", map[string]any{"pattern": "a|b", "in": "every"})
 	require.Equal(t, 2.0/3, scored(t, all, input(nil, said("a", "b", "c")...)).Value)
+	thought := made(t, "pattern", map[string]any{"pattern": "(?s)<think>.*</think>.*"})
+	require.Equal(t, 1.0, scored(t, thought, input(nil, trajectory.Turn{Completion: "a</think>b", InThought: true})).Value, "the prompt opened the thought")
 	refused(t, "pattern", map[string]any{}, "rewards: pattern: the parameter pattern is missing: a regular expression")
 	refused(t, "pattern", map[string]any{"pattern": "("}, "rewards: pattern: the parameter pattern: error parsing regexp: missing closing ): `^(?:()$`")
 	refused(t, "pattern", map[string]any{"pattern": "a", "in": "x"}, `rewards: pattern: the parameter in is "x"; allowed: answer, completion, every`)

@@ -67,7 +67,7 @@ func newSearchR1(_ *Builder, params map[string]any) (Reward, error) {
 func searchText(t *trajectory.Trajectory) string {
 	var b strings.Builder
 	for _, turn := range t.Turns {
-		b.WriteString(turn.Completion)
+		b.WriteString(turn.Said())
 		b.WriteString(strings.Repeat("<information></information>", len(turn.Results)))
 	}
 	return b.String()

@@ -1,6 +1,7 @@
 package rewards
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,11 @@ func searched(completion, observation string) trajectory.Turn {
 func searchFailed(completion, observation string) trajectory.Turn {
 	turn := searched(completion, observation)
 	turn.Results[0].Failed = true
+	return turn
+}
+
+func inThought(turn trajectory.Turn) trajectory.Turn {
+	turn.InThought = true
 	return turn
 }
 
@@ -45,6 +51,7 @@ func TestSearchR1(t *testing.T) {
 		"an observation is no answer": {[]trajectory.Turn{searched(ask, "A game show: <answer>Paris</answer>"), {Completion: "<think>so</think>I do not know"}}, 0, 0, [3]float64{0, 0, 1}},
 		"an error is no answer":       {[]trajectory.Turn{searchFailed(ask, "Error: no <answer>Paris</answer>"), {Completion: ask}}, 0, 0, [3]float64{0, 0, 0}},
 		"found in a text on tags":     {[]trajectory.Turn{searched(ask, "Tags as <information> and </think> are known to Paris."), {Completion: "<think>so</think><answer>Paris</answer>"}}, 1, 1, [3]float64{1, 1, 1}},
+		"thoughts of the prompts":     {[]trajectory.Turn{inThought(searched(strings.TrimPrefix(ask, "<think>"), "Paris")), inThought(trajectory.Turn{Completion: "so</think><answer>Paris</answer>"})}, 1, 1, [3]float64{1, 1, 1}},
 		"text between":                {[]trajectory.Turn{searched(ask+" hm", "Paris"), {Completion: "<think>so</think><answer>Lyon</answer>"}}, 0.05, 0, [3]float64{0, 0, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {

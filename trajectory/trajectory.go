@@ -133,18 +133,19 @@ func (r *ToolResult) Fail(cause Cause, observation string) {
 
 // Turn is prompt → completion → observation. Offsets index the token ids of its sample.
 type Turn struct {
-	Sample           int          `json:"sample"`            // index into Trajectory.Samples
-	CompletionStart  int          `json:"completion_start"`  // the prompt of the turn is TokenIDs[:CompletionStart]
-	CompletionEnd    int          `json:"completion_end"`    // exclusive
-	ObservationEnd   int          `json:"observation_end"`   // exclusive; equals CompletionEnd when nothing was observed
-	Completion       string       `json:"completion"`        // decoded, special tokens left out
-	FinishReason     FinishReason `json:"finish_reason"`     //
-	Results          []ToolResult `json:"results,omitempty"` // in the order of the calls
-	Seed             uint64       `json:"seed"`              // of the request; derives from run, task, trajectory and turn
-	CachedTokens     int          `json:"cached_tokens"`     // prompt tokens that the engine had in its cache
-	EngineSeconds    float64      `json:"engine_seconds"`    //
-	ToolSeconds      float64      `json:"tool_seconds"`      //
-	ParseErrors      int          `json:"parse_errors"`      // calls that could not be parsed
+	Sample           int          `json:"sample"`               // index into Trajectory.Samples
+	CompletionStart  int          `json:"completion_start"`     // the prompt of the turn is TokenIDs[:CompletionStart]
+	CompletionEnd    int          `json:"completion_end"`       // exclusive
+	ObservationEnd   int          `json:"observation_end"`      // exclusive; equals CompletionEnd when nothing was observed
+	Completion       string       `json:"completion"`           // decoded, special tokens left out
+	InThought        bool         `json:"in_thought,omitempty"` // the prompt opened a thought, which the completion goes on with; an older program did not store it
+	FinishReason     FinishReason `json:"finish_reason"`        //
+	Results          []ToolResult `json:"results,omitempty"`    // in the order of the calls
+	Seed             uint64       `json:"seed"`                 // of the request; derives from run, task, trajectory and turn
+	CachedTokens     int          `json:"cached_tokens"`        // prompt tokens that the engine had in its cache
+	EngineSeconds    float64      `json:"engine_seconds"`       //
+	ToolSeconds      float64      `json:"tool_seconds"`         //
+	ParseErrors      int          `json:"parse_errors"`         // calls that could not be parsed
 	FinalAnswer      string       `json:"final_answer,omitempty"`
 	AnsweredThisTurn bool         `json:"answered"`           // FinalAnswer is valid
 	Role             Role         `json:"role,omitempty"`     // of the agent whose turn it is; "" where a trajectory has one
@@ -163,6 +164,14 @@ type Turn struct {
 type Begun struct {
 	Shared string `json:"shared"` // name of that turn
 	End    int    `json:"end"`    // tokens of the completion up to its end; it begins where the one before it ends
+}
+
+// Said is the completion, with the <think> in front with which its prompt opened a thought.
+func (t *Turn) Said() string {
+	if t.InThought {
+		return "<think>" + t.Completion
+	}
+	return t.Completion
 }
 
 // BegunTokens is how many of the completion's first tokens others sampled.

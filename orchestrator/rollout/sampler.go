@@ -281,12 +281,14 @@ func (r *Sampler) turns(ctx context.Context, p Place, t, recovered *trajectory.T
 			return err
 		}
 		cut, prompt := r.cuts(record, recovered, turn), c.text
+		seen := r.Engine.Capabilities().TokenIDs // an endpoint wrote a prompt of its own
+		record.InThought = seen && agents.OpensThought(prompt) || !seen && agents.EndsThought(record.Completion)
 		var parsed agents.Parsed
 		if !cut {
 			err = ask(ctx, r.AgentTimeout, p, turn, "parse", func(ctx context.Context) (err error) {
-				if r.Engine.Capabilities().TokenIDs {
+				if seen {
 					parsed, err = agents.ParseBehind(ctx, r.Format, prompt, record.Completion)
-				} else { // the endpoint wrote a prompt of its own
+				} else {
 					parsed, err = agents.ParseUnseen(ctx, r.Format, record.Completion)
 				}
 				return err

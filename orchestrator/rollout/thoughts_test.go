@@ -1,6 +1,7 @@
 package rollout_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +43,7 @@ func TestAThoughtThatThePromptOpened(t *testing.T) {
 			tr := r.Sample(t.Context(), rollout.Place{Task: rollouttest.Task("sum", "2 and 3?", "5"), Phase: "train"})
 			require.Empty(t, tr.Err)
 			require.Equal(t, c.completion, tr.Turns[0].Completion)
+			require.True(t, tr.Turns[0].InThought)
 			require.Zero(t, tr.Turns[0].ParseErrors)
 			require.Len(t, tr.Turns[0].Results, c.calls)
 			if c.calls > 0 {
@@ -67,21 +69,27 @@ func TestAThoughtIsOpenInEveryTurn(t *testing.T) {
 	require.Empty(t, tr.Err)
 	require.Len(t, tr.Turns, 2)
 	require.Equal(t, trajectory.StopNoAction, tr.StopReason)
+	require.True(t, tr.Turns[0].InThought && tr.Turns[1].InThought)
 	recovered := *tr
-	recovered.Turns = tr.Turns[:1]
+	recovered.Turns = slices.Clone(tr.Turns[:1])
+	recovered.Turns[0].InThought = false // an older program did not store it
 	r.Recovered = func(string) (*trajectory.Trajectory, bool) { return &recovered, false }
 	again := r.Sample(t.Context(), at)
 	require.Empty(t, again.Err)
 	require.Equal(t, trajectory.StopNoAction, again.StopReason)
+	require.True(t, again.Turns[0].InThought && again.Turns[1].InThought)
 }
 
 // What an endpoint's model read is not known: its template may have opened a thought, or its server taken one off.
 func TestAThoughtOfAnEndpoint(t *testing.T) {
 	plain := strings.Replace(thinkingML, "<think>\n", "", 1)
-	for name, c := range map[string]struct{ template, completion, answer string }{
-		"its template opened a thought":   {plain, "<tool_call>{}</tool_call> no</think>\n\n5", "5"},
-		"its server took off a thought":   {thinkingML, "5", "5"},
-		"a thought as the model wrote it": {plain, "<think>no</think>5", "5"},
+	for name, c := range map[string]struct {
+		template, completion, answer string
+		inThought                    bool
+	}{
+		"its template opened a thought":   {plain, "<tool_call>{}</tool_call> no</think>\n\n5", "5", true},
+		"its server took off a thought":   {thinkingML, "5", "5", false},
+		"a thought as the model wrote it": {plain, "<think>no</think>5", "5", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say(c.completion) })
@@ -94,6 +102,7 @@ func TestAThoughtOfAnEndpoint(t *testing.T) {
 			require.Empty(t, tr.Err)
 			answer, _ := tr.FinalAnswer()
 			require.Equal(t, c.answer, answer)
+			require.Equal(t, c.inThought, tr.Turns[0].InThought)
 		})
 	}
 }

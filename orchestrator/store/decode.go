@@ -344,7 +344,7 @@ func (d *decoder) turn() trajectory.Turn {
 	}
 	t.FinalAnswer = d.text()
 	flags := d.flags()
-	t.AnsweredThisTurn = flags&1 != 0
+	t.AnsweredThisTurn, t.InThought = flags&1 != 0, flags&4 != 0
 	if flags&2 != 0 {
 		reward := d.float()
 		t.Reward = &reward

@@ -39,6 +39,8 @@ import (
 // Format 8 is format 7 with how many tokens of a turn the trajectory forks behind, after how much was posted: its turns do not say it, as where something
 // was posted before the first of its own.
 //
+// The flag 4 of a turn, that its prompt opened a thought, came without a number: programs before it wrote 0 there and read past it.
+//
 // Format 1, which stores of version 2 hold, has no ended, roles and media, and no failures of results, which follow from their causes.
 // It has a flag on results whose tool broke, which their cause says too.
 const (
@@ -279,7 +281,7 @@ func appendTurn(b []byte, t *trajectory.Turn) []byte {
 		}
 	}
 	b = appendText(b, t.FinalAnswer)
-	b = append(b, flag(t.AnsweredThisTurn, 1)|flag(t.Reward != nil, 2))
+	b = append(b, flag(t.AnsweredThisTurn, 1)|flag(t.Reward != nil, 2)|flag(t.InThought, 4))
 	if t.Reward != nil {
 		b = appendFloat(b, *t.Reward)
 	}

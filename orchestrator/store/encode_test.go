@@ -32,7 +32,7 @@ func twoTurns(t testing.TB) *trajectory.Trajectory {
 					Observation: "late", Failed: true, Cause: trajectory.CauseBroken, Failure: trajectory.FailureInfrastructure, Retries: 2, Duration: time.Minute,
 				}, {Observation: "done", Terminal: true, Cached: true, Info: []byte(`{"hits":3}`)}},
 			},
-			{CompletionStart: 5, CompletionEnd: 8, ObservationEnd: 8, ParseErrors: 2, FinalAnswer: "4", AnsweredThisTurn: true, Reward: &paid, Anchor: "a", Shared: "b"},
+			{CompletionStart: 5, CompletionEnd: 8, ObservationEnd: 8, ParseErrors: 2, FinalAnswer: "4", AnsweredThisTurn: true, InThought: true, Reward: &paid, Anchor: "a", Shared: "b"},
 		},
 	}
 }
