@@ -1,6 +1,8 @@
 package tools
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -87,4 +89,34 @@ func TestObservationsAreCut(t *testing.T) {
 	r = NewRegistry(Options{MaxTokens: 40}) // without a tokenizer a token is four characters
 	require.NoError(t, r.Register(constant("all", long)))
 	require.Contains(t, invoke(t, r, "all", "{}").Observation, "[167 characters left out]")
+}
+
+// A terminal tool's observation is the final answer, which rewards judge and no model reads: it is cut only where the tool or the job says so.
+func TestAFinalAnswerIsWhole(t *testing.T) {
+	submit := NewFunc("submit", "Gives the final code.", func(_ context.Context, a struct {
+		Code string `json:"code"`
+	},
+	) (string, error) {
+		if a.Code == "" {
+			return "", errors.New(strings.Repeat("no ", 100))
+		}
+		return a.Code, nil
+	}, func(s *Spec) { s.Terminal, s.Deterministic = true, true })
+	code := strings.Repeat("x = x + 1\n", 100)
+	arguments := fmt.Sprintf(`{"code": %q}`, code)
+	for name, ref := range map[string]Ref{"plain": {}, "kept": {Cache: true}} {
+		r := NewRegistry(Options{MaxTokens: 20, Tokenizer: pairs{}})
+		require.NoError(t, r.RegisterAs(submit, ref))
+		for range 2 {
+			got := invoke(t, r, "submit", arguments)
+			require.True(t, got.Terminal, name)
+			require.Equal(t, code, got.Observation, name)
+		}
+		got := invoke(t, r, "submit", `{"code": ""}`)
+		require.False(t, got.Terminal)
+		require.LessOrEqual(t, len(got.Observation), 40, "the model reads why it failed")
+	}
+	r := NewRegistry(Options{MaxTokens: 20, Tokenizer: pairs{}})
+	require.NoError(t, r.RegisterAs(submit, Ref{Limits: Limits{MaxTokens: 30}}))
+	require.Contains(t, invoke(t, r, "submit", arguments).Observation, "tokens left out]")
 }

@@ -18,7 +18,10 @@ import (
 // pauses are those between the attempts of a call.
 var pauses = retry.Backoff{First: 100 * time.Millisecond, Most: 5 * time.Second}
 
-const maxInfo = 1 << 20 // bytes of Observation.Info as JSON
+const (
+	maxInfo   = 1 << 20 // bytes of Observation.Info as JSON
+	maxAnswer = 1 << 20 // tokens of a final answer
+)
 
 // callError says why a call failed.
 type callError struct {
@@ -39,10 +42,8 @@ func interrupted(name string) error {
 func (r *Registry) Invoke(ctx context.Context, trajectoryID string, c trajectory.ToolCall) trajectory.ToolResult {
 	start := time.Now()
 	out := trajectory.ToolResult{Call: c}
-	limit := r.options.MaxTokens
 	e, err := r.lookup(c.Name)
 	if err == nil {
-		limit = e.spec.Limits.MaxTokens
 		err = r.run(ctx, e, trajectoryID, &out)
 	} else {
 		err = &callError{trajectory.CauseUnknownTool, err}
@@ -51,10 +52,24 @@ func (r *Registry) Invoke(ctx context.Context, trajectoryID string, c trajectory
 		out.Fail(causeOf(err), "Error: "+errorText(err, c.Arguments))
 	}
 	if !out.Cached {
-		out.Observation = cut(r.options.Tokenizer, strings.ToValidUTF8(out.Observation, "\uFFFD"), limit)
+		r.shorten(e, &out)
 	}
 	out.Duration = time.Since(start)
 	return out
+}
+
+// shorten makes an observation of what a call gave: text within the limit of its tokens. A final answer is what rewards judge, and no model reads
+// it, so that it stays whole. e is nil where there is no such tool.
+func (r *Registry) shorten(e *entry, out *trajectory.ToolResult) {
+	limit := r.options.MaxTokens
+	switch {
+	case e == nil:
+	case e.whole && out.Terminal:
+		limit = maxAnswer
+	default:
+		limit = e.spec.Limits.MaxTokens
+	}
+	out.Observation = cut(r.options.Tokenizer, strings.ToValidUTF8(out.Observation, "\uFFFD"), limit)
 }
 
 func causeOf(err error) trajectory.Cause {
@@ -108,7 +123,7 @@ func (r *Registry) run(ctx context.Context, e *entry, trajectoryID string, out *
 	if err := r.attempts(ctx, e, call, out); err != nil {
 		return err
 	}
-	out.Observation = cut(r.options.Tokenizer, strings.ToValidUTF8(out.Observation, "\uFFFD"), e.spec.Limits.MaxTokens)
+	r.shorten(e, out)
 	keep = &kept{key, out.Observation, out.Info}
 	return nil
 }

@@ -39,6 +39,7 @@ type Registry struct {
 type entry struct {
 	tool      Tool
 	spec      Spec // its limits are those that count
+	whole     bool // it is terminal, and no limit of its tokens is its own or the job's for it
 	schema    *Schema
 	gate      *gate
 	cache     *cache // nil: nothing is kept
@@ -111,12 +112,13 @@ func (r *Registry) RegisterAs(t Tool, ref Ref) error {
 		return fmt.Errorf(`tools: register %q: the schema of the parameters must have "type": "object"`, spec.Name)
 	}
 	l := ref.Limits.over(spec.Limits)
+	whole := spec.Terminal && l.MaxTokens == 0
 	l.Timeout, l.MaxTokens = cmp.Or(l.Timeout, r.options.Timeout), cmp.Or(l.MaxTokens, r.options.MaxTokens)
 	if !spec.Idempotent {
 		l.Retries = 0
 	}
 	spec.Limits = l
-	e := &entry{tool: t, spec: spec, schema: s, gate: newGate(l.Concurrency, l.Rate)}
+	e := &entry{tool: t, spec: spec, whole: whole, schema: s, gate: newGate(l.Concurrency, l.Rate)}
 	if ref.Cache && spec.Deterministic && !spec.Stateful {
 		e.cache = newCache()
 	}
