@@ -38,7 +38,7 @@ var (
 	_ = declareAgentFly("qa_f1_reward_tool", "answer", "qa_f1_reward where a tool was used, else 0", func(r string, golds []string, t *trajectory.Trajectory) Score {
 		return qaScore(r, golds, usedTools(t))
 	})
-	_ = declareAgentFly("qa_em_reward", "golden_answers", "exact match of <answer>…</answer>, or of all, with one of golden_answers", func(r string, golds []string, t *trajectory.Trajectory) Score { return emScore(r, golds, t, false) })
+	_ = declareAgentFly("qa_em_reward", "golden_answers", "exact match of the final answer with one of golden_answers; of what <answer>…</answer> holds in it, and without one in the last completion", func(r string, golds []string, t *trajectory.Trajectory) Score { return emScore(r, golds, t, false) })
 	_ = declareAgentFly("qa_em_format_reward", "golden_answers", "1 right, 0.1 wrong, in the right form: <answer>, a tool used, <think> in every turn but the last; else 0", func(r string, golds []string, t *trajectory.Trajectory) Score { return emScore(r, golds, t, true) })
 	_ = declareAgentFly("qa_em_reward_tool_call", "golden_answers", "exact match of the answer given by a tool, or of all", func(r string, golds []string, _ *trajectory.Trajectory) Score {
 		em := bestMatch(r, golds)
@@ -101,14 +101,27 @@ func qaScore(response string, golds []string, counts bool) Score {
 	return Score{o.f1, map[string]float64{"f1": o.f1, "em": bestMatch(response, golds), "precision": o.precision, "recall": o.recall}}
 }
 
+// behindThought is a completion without what stands up to the end of its thought, where an answer is a draft.
+func behindThought(said string) string {
+	before, thought, opened := strings.Cut(said, "<think>")
+	if !opened || strings.Contains(before, "<answer>") {
+		return said
+	}
+	_, rest, _ := strings.Cut(thought, "</think>")
+	return rest
+}
+
 func emScore(response string, golds []string, t *trajectory.Trajectory, needsForm bool) Score {
-	hasTags := false
-	answer := response
-	if n := len(t.Turns); n > 0 && !t.Cut() { // the final answer was taken out of its tags
-		inner, found := lastTag(t.Turns[n-1].Completion, "answer")
-		if hasTags = found; found {
-			answer = inner
+	answer, within, hasTags := response, response, false // within: where the tags are looked for
+	if n := len(t.Turns); n > 0 && !t.Cut() {
+		last := behindThought(t.Turns[n-1].Said())
+		_, hasTags = lastTag(last, "answer")
+		if _, turn := t.FinalAnswer(); turn < 0 {
+			within = last
 		}
+	}
+	if inner, found := lastTag(within, "answer"); found {
+		answer = inner
 	}
 	em, used := bestMatch(answer, golds), usedTools(t)
 	think := len(t.Turns) == 0 || thinks(t.Turns[:len(t.Turns)-1])

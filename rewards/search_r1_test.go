@@ -143,3 +143,31 @@ func TestAToolThatDidNotRunIsNotUsed(t *testing.T) {
 		require.Equal(t, 0.1*ran, scored(t, made(t, "math_equal_reward_tool", nil), input(map[string]any{"answer": "5"}, asked, answer("6"))).Value, cause)
 	}
 }
+
+// TestExactMatchIsOfTheFinalAnswer: an <answer> in a thought is a draft, and of two the agent's format says which is the answer.
+func TestExactMatchIsOfTheFinalAnswer(t *testing.T) {
+	golds := map[string]any{"golden_answers": []any{"Paris"}}
+	ends := func(completion, answer string) trajectory.Turn {
+		return trajectory.Turn{Completion: completion, FinalAnswer: answer, AnsweredThisTurn: answer != ""}
+	}
+	tool := searched("<think>look</think>", "x")
+	for name, c := range map[string]struct {
+		turn     trajectory.Turn
+		em, form float64
+	}{
+		"a right draft":               {ends("<think>Maybe <answer>Paris</answer>? No.</think>London", "London"), 0, 0},
+		"a wrong draft":               {ends("<think>Maybe <answer>London</answer>? No.</think>Paris", "Paris"), 1, 0},
+		"a draft and an answer":       {ends("<think>Maybe <answer>London</answer>?</think><answer>Paris</answer>", "Paris"), 1, 1},
+		"of a thought of the prompt":  {inThought(ends("Maybe <answer>London</answer>?</think>Paris", "Paris")), 1, 0},
+		"the first of two":            {ends("<think>x</think><answer>Paris</answer> or <answer>London</answer>", "Paris"), 1, 1},
+		"tags in the answer":          {ends("Final Answer: <answer>Paris</answer>", "<answer>Paris</answer>"), 1, 1},
+		"no answer but a draft":       {ends("<think>Maybe <answer>Paris</answer>", ""), 0, 0},
+		"no answer":                   {ends("<think>Maybe.</think>Paris", ""), 0, 0},
+		"the tag of a thought behind": {ends("<answer>Paris</answer> <think> no", "Paris"), 1, 1},
+	} {
+		require.Equal(t, c.em, scored(t, made(t, "qa_em_reward", nil), input(golds, tool, c.turn)).Value, name)
+		s := scored(t, made(t, "qa_em_format_reward", nil), input(golds, tool, c.turn))
+		require.Equal(t, c.em, s.Parts["em"], name)
+		require.Equal(t, c.form, s.Parts["fmt"], name)
+	}
+}
