@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -19,7 +20,7 @@ type maskParams struct {
 var _ = declareReward("mask_recall", newMaskRecall, "mean over the task's masks of how much of the masked text the answer gives back")
 
 // newMaskRecall makes mask_recall: the mean over a task's masks of how much of the masked text the final answer gives back. The answer
-// is "fill; fill; …", in the order of the marks, or "[2] fill; [1] fill", by their numbers.
+// is "fill; fill; …", in the order of the marks, where an empty fill leaves its mask open, or "[2] fill; [1] fill", by their numbers.
 //
 // A mask scores the words that its fill shares with the masked text, divided by the number of words of the longer of the two: one wrong
 // word costs as much as one missing word, so a fill of n words scores at most 1/n of a mask of one word and naming every entity of a
@@ -123,14 +124,22 @@ var fillNumber = regexp.MustCompile(`^\[(\d{1,6})\]\s*:?`)
 
 // fillsOf splits an answer into the fills of n masks. Not ok: it names more than one candidate for a mask.
 func fillsOf(answer string, n int) (fills []string, ok bool) {
-	answer = strings.TrimSuffix(strings.TrimSpace(answer), ";")
-	parts := strings.FieldsFunc(answer, func(r rune) bool { return r == ';' || r == '\n' })
+	var parts []string
+	for part := range strings.SplitSeq(strings.TrimRight(answer, "; \t\r\n"), ";") {
+		lines := slices.DeleteFunc(strings.Split(part, "\n"), func(line string) bool { return strings.TrimSpace(line) == "" })
+		if len(lines) == 0 { // the mask is left open
+			lines = []string{""}
+		}
+		parts = append(parts, lines...)
+	}
 	if len(parts) > n {
 		return nil, false
 	}
 	fills, taken := make([]string, n), make([]bool, n)
 	for i, part := range parts {
-		part = strings.TrimSpace(part)
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
 		at := i
 		if m := fillNumber.FindStringSubmatch(part); m != nil {
 			number, err := strconv.Atoi(m[1])

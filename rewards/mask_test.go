@@ -23,6 +23,7 @@ func TestMaskRecall(t *testing.T) {
 	one := map[string]any{"answers": []any{"Zimbabwe"}}
 	name := map[string]any{"answers": []any{"Karl Friedrich Gauss"}}
 	two := map[string]any{"answers": []any{"Karl Gauss", 1855}}
+	three := map[string]any{"answers": []any{"London", "Rome", "Paris"}}
 	for title, c := range map[string]struct {
 		in    Input
 		value float64
@@ -51,6 +52,14 @@ func TestMaskRecall(t *testing.T) {
 		"a place and its number":            {input(two, answer("[2] 1855; 1855")), 0, 0},
 		"a mask that is not there":          {input(two, answer("[3] 1855")), 0, 0},
 		"mask zero":                         {input(two, answer("[0] 1855")), 0, 0},
+		"the second behind an empty fill":   {input(two, answer("; 1855")), 0.5, 0.5},
+		"an empty fill between two":         {input(three, answer("London;; Paris")), 2. / 3, 2. / 3},
+		"an empty fill of a blank line":     {input(three, answer("London;\n \n; Paris\n")), 2. / 3, 2. / 3},
+		"an empty fill and numbers":         {input(three, answer("[3] Paris;; [1] London")), 2. / 3, 2. / 3},
+		"empty fills at the end":            {input(two, answer("Karl Gauss;;;")), 0.5, 0.5},
+		"on lines, one of them blank":       {input(three, answer("London\n\nRome\nParis")), 1, 1},
+		"on lines and behind a semicolon":   {input(three, answer("London; Rome\nParis")), 1, 1},
+		"an empty fill and three more":      {input(three, answer("; London; Rome; Paris")), 0, 0},
 		"three fills for two masks":         {input(two, answer("Karl Gauss; 1855; Euler")), 0, 0},
 	} {
 		t.Run(title, func(t *testing.T) {
