@@ -157,7 +157,16 @@ func difference(n *node) (op string, f *node) {
 	if op[0] == '>' {
 		op, left, right = flipped[op], right, left
 	}
-	return op, &node{kind: kindAdd, args: []*node{left, {kind: kindNeg, args: []*node{right}}}}
+	return op, &node{kind: kindAdd, args: []*node{amount(left), {kind: kindNeg, args: []*node{amount(right)}}}}
+}
+
+// amount is the number of an amount in dollars, euros or pounds: an equation that is not solved is the same without its currency.
+func amount(n *node) *node {
+	if n.kind == kindQuantity && n.unit.factor.Cmp(big.NewRat(1, 1)) == 0 && len(n.unit.counted) == 0 && len(n.unit.dimensions) == 1 &&
+		n.unit.dimensions["$"]+n.unit.dimensions["€"]+n.unit.dimensions["£"] == 1 {
+		return n.args[0]
+	}
+	return n
 }
 
 // ray is the inequality of an interval that is named by its variable and has one end: x > 2.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/big"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -91,7 +92,10 @@ func (l *lexer) next() error {
 	case c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '~':
 		l.space = true
 		l.pos++
-	case c == '$': // a mark of mathematics within the answer
+	case c == '$': // an amount of money, or a mark of mathematics within the answer
+		if money(l.in, l.pos) {
+			l.currency()
+		}
 		l.pos++
 	case isDigit(c) || c == '.' && l.pos+1 < len(l.in) && isDigit(l.in[l.pos+1]):
 		return l.number()
@@ -103,6 +107,45 @@ func (l *lexer) next() error {
 		return l.sign(c)
 	}
 	return nil
+}
+
+// money tells whether the $ at a place stands before an amount: a digit follows, and no other $ closes a formula that it opens. A $ before a
+// digit closes none, and neither does one between a space and what it opens: $5 and $x$.
+func money(s string, at int) bool {
+	amount := func(i int) bool {
+		return i+1 < len(s) && (isDigit(s[i+1]) || s[i+1] == '.' && i+2 < len(s) && isDigit(s[i+2]))
+	}
+	if !amount(at) || at > 0 && s[at-1] == '$' {
+		return false
+	}
+	closes := func(i int) bool { return !amount(i) && (s[i-1] != ' ' || i+1 == len(s) || s[i+1] == ' ') }
+	opened := -1 // by a $ that is not closed
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '\\':
+			i++
+		case s[i] != '$':
+		case opened >= 0 && (!amount(opened) || closes(i)):
+			if opened == at || i == at {
+				return false
+			}
+			opened = -1
+		default:
+			opened = i
+		}
+	}
+	return true
+}
+
+// currency adds the $ of an amount where a value begins, and also before its sign; within an expression, 2 * $3, it says nothing.
+func (l *lexer) currency() {
+	n := len(l.out)
+	if l.behind("-") {
+		n--
+	}
+	if n == 0 || l.out[n-1].kind == tokOp && slices.Contains([]string{",", "=", "<", ">", "<=", ">=", "!=", "approx"}, l.out[n-1].text) {
+		l.out = slices.Insert(l.out, n, token{kind: tokWord, text: "$", space: l.space})
+	}
 }
 
 func (l *lexer) sign(c byte) error {
