@@ -52,6 +52,9 @@ func (l *lexer) number() error {
 		v = repeating(v, text, rest[:end])
 		whole = false
 	}
+	if whole && l.indexes() {
+		l.op("_")
+	}
 	l.out = append(l.out, token{kind: tokNumber, text: text, value: v, whole: whole, space: l.space})
 	l.space = false
 	return nil

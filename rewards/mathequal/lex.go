@@ -199,6 +199,8 @@ func (l *lexer) isProse(start int) bool {
 	before := start == 0 || strings.IndexByte(" \t,", l.in[start-1]) >= 0
 	after := l.pos == len(l.in) || strings.IndexByte(" \t,=", l.in[l.pos]) >= 0
 	switch {
+	case shortWords[lower] && numberBefore.MatchString(l.in[:start]) && numberAfter.MatchString(l.in[l.pos:]): // 2 by 6, 3 TO 4
+		return true
 	case !before || !after || strings.ToUpper(run) == run || product(lower) && lower == run || lower == "mod":
 		return false
 	case l.behind("+-*/^=") || operation.MatchString(l.in[l.pos:]):
@@ -208,6 +210,29 @@ func (l *lexer) isProse(start int) bool {
 		return shortWords[lower] && !equation && lower != "am" && lower != "pm" && (lower == run || start == 0)
 	}
 	return strings.ContainsAny(lower, "aeiouy")
+}
+
+var (
+	numberBefore = regexp.MustCompile(`\d\s+$`)
+	numberAfter  = regexp.MustCompile(`^\s+\d`)
+)
+
+// wordBetweenNumbers tells whether numbers stand on both sides of a word that fell apart into variables: 3 to 4 is no product.
+func (l *lexer) wordBetweenNumbers() bool {
+	return slices.ContainsFunc(l.prose, func(span [2]int) bool {
+		return strings.ContainsAny(l.in[:span[0]], "0123456789") && strings.ContainsAny(l.in[span[1]:], "0123456789")
+	})
+}
+
+// indexes tells whether what was read last takes the number behind it as its index, so that the two do not change places with another:
+// 7 R 2 is no 2 R 7, and 3 mod 7 is no 7 mod 3.
+func (l *lexer) indexes() bool {
+	n := len(l.out)
+	symbol := func(i int, text string) bool { return i >= 0 && l.out[i].kind == tokSymbol && l.out[i].text == text }
+	if symbol(n-1, "R") || symbol(n-1, "r") {
+		return n > 1 && l.out[n-2].whole
+	}
+	return symbol(n-3, "m") && symbol(n-2, "o") && symbol(n-1, "d")
 }
 
 // behind tells whether one of some signs stands before what is read next.

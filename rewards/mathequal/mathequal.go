@@ -66,11 +66,11 @@ func Equal(a, b string, o Options) bool {
 func readings(s string) []*node {
 	var out []*node
 	for _, m := range modes {
-		toks, differs, err := lex(s, m)
-		if err != nil || m != (mode{}) && !differs {
+		l, err := newLexer(s, m)
+		if err != nil || m != (mode{}) && !l.differs || l.wordBetweenNumbers() {
 			continue
 		}
-		if n, err := parse(toks); err == nil {
+		if n, err := parse(l.out); err == nil {
 			out = append(out, n)
 		}
 	}

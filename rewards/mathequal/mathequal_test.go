@@ -227,6 +227,8 @@ func TestSentences(t *testing.T) {
 		{"So 5 + y", "y + 5", []string{"5", "y"}},
 		{"x is not 25", "x is not 25", []string{"25"}},
 		{"3 mod 7", "3 mod 7", []string{"3", "7"}},
+		{"The answer is 3 to 4", "3 to 4", []string{"4 to 3", "3", "4"}},
+		{"The answer is 2 by 6.", "2 by 6", []string{"3 by 4", "12"}},
 		{"2 am", "2 am", []string{"2", "2 pm"}},
 		{"3 xy", "3yx", []string{"3"}},
 		{"Ax + By = 3", "By + Ax = 3", []string{"3"}},
