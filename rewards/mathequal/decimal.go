@@ -52,7 +52,7 @@ func (l *lexer) number() error {
 		v = repeating(v, text, rest[:end])
 		whole = false
 	}
-	if whole && l.indexes() {
+	if whole && l.indexes(start) {
 		l.op("_")
 	}
 	l.out = append(l.out, token{kind: tokNumber, text: text, value: v, whole: whole, space: l.space})

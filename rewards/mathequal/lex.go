@@ -224,16 +224,26 @@ func (l *lexer) wordBetweenNumbers() bool {
 	})
 }
 
-// indexes tells whether what was read last takes the number behind it as its index, so that the two do not change places with another:
-// 7 R 2 is no 2 R 7, and 3 mod 7 is no 7 mod 3.
-func (l *lexer) indexes() bool {
+// indexes tells whether what was read last takes the whole number behind it, which begins at a place, as its index, so that the two do not
+// change places with others. In plain text that is a letter right before the number: CO2, x1. With spaces it is the R of 7 R 2 and mod. A
+// product is n2^n, 2x3, an exponent (a^n2), and of the imaginary units 1 + i2.
+func (l *lexer) indexes(start int) bool {
 	n := len(l.out)
 	symbol := func(i int, text string) bool { return i >= 0 && l.out[i].kind == tokSymbol && l.out[i].text == text }
-	if symbol(n-1, "R") || symbol(n-1, "r") {
-		return n > 1 && l.out[n-2].whole
+	number := n > 1 && l.out[n-2].kind == tokNumber // before the letter
+	switch {
+	case (symbol(n-1, "R") || symbol(n-1, "r")) && number || symbol(n-3, "m") && symbol(n-2, "o") && symbol(n-1, "d"):
+		return true
+	case l.latex || start == 0 || !isLetter(l.in[start-1]) || n == 0 || l.out[n-1].kind != tokSymbol || len(l.out[n-1].text) != 1:
+		return false
+	case n > 1 && l.out[n-2].kind == tokOp && (l.out[n-2].text == "^" || l.out[n-2].text == "_"), strings.Contains("ij", l.out[n-1].text):
+		return false
 	}
-	return symbol(n-3, "m") && symbol(n-2, "o") && symbol(n-1, "d")
+	return !(number && strings.EqualFold(l.out[n-1].text, "x")) && !factorBehind.MatchString(l.in[l.pos:])
 }
+
+// factorBehind is what stands behind a number that is a factor and no index.
+var factorBehind = regexp.MustCompile(`^\s*(?:\^|\*\*|!)`)
 
 // behind tells whether one of some signs stands before what is read next.
 func (l *lexer) behind(signs string) bool {
