@@ -268,6 +268,10 @@ func (l *lexer) word(run string) bool {
 		if known.text == "" { // says nothing
 			l.out = l.out[:len(l.out)-1]
 		}
+	case l.partOf(lower) > 0:
+		n := big.NewRat(l.partOf(lower), 1)
+		l.op("/")
+		l.out = append(l.out, token{kind: tokNumber, text: n.Num().String(), value: n, whole: true})
 	case l.inText && (run == "e" || run == "i"):
 		l.add(tokSymbol, run)
 	case run == "in" && len(l.out) > 0 && l.out[len(l.out)-1].kind == tokSymbol:
@@ -288,6 +292,21 @@ func (l *lexer) word(run string) bool {
 		return false
 	}
 	return true
+}
+
+// partOf is by what a word divides the number before it, or 0: thirds, and the third of 1 third where nothing follows.
+func (l *lexer) partOf(word string) int64 {
+	n := len(l.out)
+	if n == 0 || l.out[n-1].kind != tokNumber {
+		return 0
+	}
+	if one, plural := strings.CutSuffix(word, "s"); plural {
+		return parts[one]
+	}
+	if l.out[n-1].text == "1" && l.pos == len(l.in) {
+		return parts[word]
+	}
+	return 0
 }
 
 // afterValue tells whether a value ends here, so that a unit may follow.

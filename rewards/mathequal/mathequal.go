@@ -150,6 +150,7 @@ func clean(s string) string {
 	if len(s) > 4*maxLength {
 		return s
 	}
+	s = raisedDigits.ReplaceAllStringFunc(s, func(run string) string { return "^{" + onTheLine.Replace(run) + "} " })
 	s = bracedCommas.ReplaceAllString(unicodeForms.Replace(s), "{,}")
 	s = ordinals.ReplaceAllString(s, "$1")
 	for {
@@ -170,6 +171,11 @@ func clean(s string) string {
 		}
 	}
 }
+
+// raisedDigits are an exponent in raised signs, but for the single digits of unicodeForms.
+var raisedDigits = regexp.MustCompile(`⁻[⁰¹²³⁴⁵⁶⁷⁸⁹]+|[⁰¹²³⁴⁵⁶⁷⁸⁹]{2,}|[⁰¹⁵⁶⁷⁸⁹]`)
+
+var onTheLine = strings.NewReplacer("⁻", "-", "⁰", "0", "¹", "1", "²", "2", "³", "3", "⁴", "4", "⁵", "5", "⁶", "6", "⁷", "7", "⁸", "8", "⁹", "9")
 
 var bracedCommas = regexp.MustCompile(`\s*\{\s*,\s*\}\s*`)
 

@@ -136,6 +136,12 @@ var statements = set("is", "are", "not", "only", "even", "odd", "prime", "divide
 // value before one equals only the same value before the same words.
 var operations = set("squared", "cubed", "factorial", "half", "halves", "twice", "mil", "mils")
 
+// parts are the parts of a whole: 2 thirds are 2/3. Quarters may be coins, and halves are among the operations.
+var parts = map[string]int64{
+	"third": 3, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10, "twelfth": 12,
+	"hundredth": 100, "thousandth": 1000,
+}
+
 // shortWords are the words of two letters; two others are a product of variables.
 var shortWords = set("am", "an", "as", "at", "be", "by", "do", "go", "he", "hi", "if", "in", "is", "it", "me", "my", "no", "of", "oh", "ok", "on", "or", "ox",
 	"pm", "so", "to", "up", "us", "we")

@@ -225,7 +225,13 @@ func (p parser) power() (*node, error) {
 	n, err := p.primary()
 	for err == nil {
 		switch {
-		case p.tokens.accept("!"), p.tokens.lastWord("factorial"):
+		case p.tokens.accept("!"):
+			if !p.tokens.accept("!") {
+				n = &node{kind: kindFunc, name: "factorial", args: []*node{n}}
+			} else if n = doubleFactorial(n); n == nil || p.tokens.isOp("!") {
+				return nil, errParse
+			}
+		case p.tokens.lastWord("factorial"):
 			n = &node{kind: kindFunc, name: "factorial", args: []*node{n}}
 		case p.tokens.accept("%"):
 			n = &node{kind: kindPercent, args: []*node{n}}
@@ -245,6 +251,18 @@ func (p parser) power() (*node, error) {
 		}
 	}
 	return nil, err
+}
+
+// doubleFactorial is n!! = n(n-2)(n-4)… of a number; nil where it is another expression or too large, which is text then.
+func doubleFactorial(n *node) *node {
+	if n.kind != kindNumber || !n.value.IsInt() || n.value.Sign() < 0 || n.value.Cmp(big.NewRat(maxDigits, 1)) > 0 {
+		return nil
+	}
+	product := big.NewInt(1)
+	for k := n.value.Num().Int64(); k > 1; k -= 2 {
+		product.Mul(product, big.NewInt(k))
+	}
+	return number(new(big.Rat).SetInt(product))
 }
 
 // raise makes a power; -3 to the power of two, as it stands, is the negative of a square only with a sign before it, which unary reads.
