@@ -65,7 +65,7 @@ func Answers(text string) []string {
 
 // extract is the answer that a text gives: the last \boxed{…}; else what follows the last "answer is", without a reason for it; else all
 // of it when it is one line that reads as mathematics, without the words of a short sentence; else the last formula, or a number after
-// it; else all of it. inSentence tells whether words of a sentence lead to the answer.
+// it with the expression around it; else all of it. inSentence tells whether words of a sentence lead to the answer.
 func extract(text string) (answer string, inSentence bool) {
 	text = strings.TrimSpace(text)
 	if inner, ok := Boxed(text); ok {
@@ -95,7 +95,7 @@ func extract(text string) (answer string, inSentence bool) {
 	}
 	if all := lastNumber.FindAllStringIndex(text, -1); len(all) > 0 {
 		if last := all[len(all)-1]; last[0] >= formulaEnd {
-			return text[last[0]:last[1]], false
+			return widened(text, last, max(formulaEnd, 0)), false
 		}
 	}
 	if formulaEnd >= 0 {
