@@ -99,7 +99,7 @@ func (c gatewayCommand) job(path string, sets []string, key, listen string) (*jo
 		Agents: c.registries.Agents,
 	}
 	if ext := filepath.Ext(path); ext == ".yaml" || ext == ".yml" {
-		if draft, _ := job.Draft(path, o); draft != nil && draft.Untimed() { // what is wrong with it is found again below
+		if draft, _ := job.Draft(path, o); draft != nil && job.Untimed(draft) { // what is wrong with it is found again below
 			o.Set = append(o.Set, "rollout.timeout=86400")
 		}
 		return job.LoadWith(path, o)

@@ -301,7 +301,7 @@ func (c runsCommands) compare(x *cli.Context) error {
 		c.showTasks(p, t, letters(i+1))
 	}
 	if len(all.Tasks) == 0 {
-		p.write("\nheld-out tasks are not compared: a run has no evaluation of tasks")
+		p.write("\nheld-out tasks are not compared: a run has no evaluation of tasks by a reward")
 	}
 	return p.err
 }

@@ -158,7 +158,7 @@ func TestDistillationsAreToldByTheirDivergence(t *testing.T) {
 	out, _, err = command(t, "compare", dir, dir)
 	require.NoError(t, err)
 	require.Contains(t, out, "\neval/reverse_kl  step 0  step 3\nA                 0.800   0.120\n")
-	require.Contains(t, out, "\nheld-out tasks are not compared: a run has no evaluation of tasks\n")
+	require.Contains(t, out, "\nheld-out tasks are not compared: a run has no evaluation of tasks by a reward\n")
 
 	out, _, err = command(t, "plot", dir, rewarded) // beside a run without a teacher it is drawn by what both have
 	require.NoError(t, err)

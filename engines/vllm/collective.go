@@ -161,7 +161,7 @@ func (u *updateRun) broadcast(ctx context.Context) (err error) {
 		}
 	}()
 	err = u.weightUpdate(ctx, func() error {
-		return u.together(ctx,
+		return together(ctx, u.options.HealthTimeout,
 			func(ctx context.Context) error {
 				return u.client.post(ctx, "/update_weights", map[string]any{"update_info": source.update})
 			},
@@ -201,7 +201,7 @@ func (u *updateRun) join(ctx context.Context, world int) (group Group, err error
 	if err != nil {
 		return nil, err
 	}
-	err = u.together(ctx,
+	err = together(ctx, u.options.HealthTimeout,
 		func(ctx context.Context) error {
 			return u.client.post(ctx, "/init_weight_transfer_engine", map[string]any{"init_info": info})
 		},
@@ -217,9 +217,9 @@ func (u *updateRun) join(ctx context.Context, world int) (group Group, err error
 }
 
 // together runs the server's and the trainer's half of an operation that neither can do alone. When the server's fails the trainer's is cancelled,
-// because it would wait for a peer that never comes. When the trainer's fails first, such as by a group that a worker left, the server has some
-// time to say why before its half is cancelled.
-func (u *updateRun) together(ctx context.Context, server, trainer func(context.Context) error) error {
+// because it would wait for a peer that never comes. When the trainer's fails first, such as by a group that a worker left, the server has patience
+// to say why before its half is cancelled.
+func together(ctx context.Context, patience time.Duration, server, trainer func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answer := make(chan error, 1)
@@ -234,7 +234,7 @@ func (u *updateRun) together(ctx context.Context, server, trainer func(context.C
 	if failed == nil || ctx.Err() != nil { // the server's half ends by itself
 		return cmp.Or(<-answer, failed)
 	}
-	late := time.AfterFunc(u.options.HealthTimeout, cancel)
+	late := time.AfterFunc(patience, cancel)
 	if err := <-answer; err != nil && late.Stop() {
 		return fmt.Errorf("%w; %w", failed, err)
 	}

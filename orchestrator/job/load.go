@@ -198,8 +198,8 @@ func (j *Job) ChosenTokens() bool {
 	return j.Rollout.MaxTokens != unset.MaxTokens
 }
 
-// Untimed tells whether rollout.timeout is 0, and does not stand at 0 because it could not be read.
-func (j *Job) Untimed() bool {
+// Untimed tells whether a job's rollout.timeout is 0, and does not stand at 0 because it could not be read.
+func Untimed(j *Job) bool {
 	return j.Rollout.Timeout == 0 && !j.broken.blames("rollout.timeout", "")
 }
 

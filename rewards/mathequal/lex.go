@@ -218,9 +218,9 @@ var (
 )
 
 // wordBetweenNumbers tells whether numbers stand on both sides of a word that fell apart into variables: 3 to 4 is no product.
-func (l *lexer) wordBetweenNumbers() bool {
-	return slices.ContainsFunc(l.prose, func(span [2]int) bool {
-		return strings.ContainsAny(l.in[:span[0]], "0123456789") && strings.ContainsAny(l.in[span[1]:], "0123456789")
+func wordBetweenNumbers(in string, words [][2]int) bool {
+	return slices.ContainsFunc(words, func(span [2]int) bool {
+		return strings.ContainsAny(in[:span[0]], "0123456789") && strings.ContainsAny(in[span[1]:], "0123456789")
 	})
 }
 

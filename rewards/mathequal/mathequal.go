@@ -67,7 +67,7 @@ func readings(s string) []*node {
 	var out []*node
 	for _, m := range modes {
 		l, err := newLexer(s, m)
-		if err != nil || m != (mode{}) && !l.differs || l.wordBetweenNumbers() {
+		if err != nil || m != (mode{}) && !l.differs || wordBetweenNumbers(l.in, l.prose) {
 			continue
 		}
 		if n, err := parse(l.out); err == nil {

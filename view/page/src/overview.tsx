@@ -107,10 +107,10 @@ function lines(keys: string[], all: Record<string, Curves>): Shown[] {
 }
 
 // evaluated is a figure of an evaluation; undefined: it has none.
-function evaluated(e: Evaluation, of: string): number | null | undefined {
-  if (of.startsWith("pass/")) return e.pass?.[of.slice(5)];
+function evaluated(e: Evaluation, of: string): number | undefined {
+  if (of.startsWith("pass/")) return e.pass?.[of.slice(5)] ?? undefined;
   const scored = of === "reward" || of === "accuracy";
-  return scored && e.loss !== undefined ? undefined : e[of as "reward" | "accuracy" | "loss" | "reverse_kl"];
+  return scored && e.loss !== undefined ? undefined : e[of as "reward" | "accuracy" | "loss" | "reverse_kl"] ?? undefined;
 }
 
 // banded are the lines of a band: the highest and the lowest of several runs, and their mean. Evaluations are few: none is left out of their lines.
