@@ -126,13 +126,14 @@ func (k *Kept) watch(ctx context.Context) {
 	began := time.Now()
 	for {
 		p := k.current()
-		if p.awaitEnd(ctx) != nil {
+		why, err := p.awaitEnd(ctx)
+		if err != nil {
 			return
 		}
 		if time.Since(began) > steady {
 			failures = 0
 		}
-		reason := fmt.Errorf("the server ended: %w; its log %s ends: %s", orExit(p.err), p.Log, tail(p.Log))
+		reason := fmt.Errorf("the server ended: %w; its log %s ends: %s", why, p.Log, tail(p.Log))
 		for {
 			failures++
 			if failures > k.options.Restarts {

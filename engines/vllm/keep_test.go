@@ -130,7 +130,7 @@ func TestKeptServerWhoseEngineDied(t *testing.T) {
 	require.Eventually(t, func() bool { return k.Restarts() == 1 }, 20*time.Second, 10*time.Millisecond)
 	require.NoError(t, k.Close())
 	require.Len(t, notes, 2)
-	require.Contains(t, notes[0], "the server ended: signal: killed")
+	require.Contains(t, notes[0], "the server ended: signal: killed, by AgentFly: its engine died, and it did not end by itself within 5s; its log ")
 }
 
 // One that does not come up again ends the run with a reason, at once and not after the patience.

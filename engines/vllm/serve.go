@@ -186,16 +186,16 @@ func (p *Process) await(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-// awaitEnd returns when the server has ended. One whose engine died may wait for good for what the engine had begun: it says so, then it listens no
-// more, and is killed.
-func (p *Process) awaitEnd(ctx context.Context) error {
+// awaitEnd returns when the server has ended, and why. One whose engine died may wait for good for what the engine had begun: it says so, then it
+// listens no more, and is killed.
+func (p *Process) awaitEnd(ctx context.Context) (why, err error) {
 	const every, most = time.Second, 5 // looks in a row
 	for dead := 0; dead < most; dead++ {
 		select {
 		case <-p.ended:
-			return nil
+			return orExit(p.err), nil
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		case <-time.After(every):
 		}
 		if status, err := p.health(ctx); status != http.StatusServiceUnavailable && !errors.Is(err, syscall.ECONNREFUSED) {
@@ -203,7 +203,7 @@ func (p *Process) awaitEnd(ctx context.Context) error {
 		}
 	}
 	p.Kill()
-	return nil
+	return fmt.Errorf("%w, by AgentFly: its engine died, and it did not end by itself within %v", orExit(p.err), most*every), nil
 }
 
 // health is the status of /health.
