@@ -268,8 +268,27 @@ func (o *Distillation) evaluateKL(ctx context.Context, e *report.Evaluation) err
 		return err
 	}
 	if d.tokens == 0 {
-		return fmt.Errorf("orchestrator: evaluation %s, divergence from the teacher: there is no token to compare, the first trajectory failed with: %s", e.Name, groups[0].Trajectories[0].Err)
+		return fmt.Errorf("orchestrator: evaluation %s, divergence from the teacher: there is no token to compare: %s", e.Name, whyNoToken(groups))
 	}
 	e.ReverseKL = &d.reverseKL
 	return nil
+}
+
+// whyNoToken says why nothing of some groups can be compared with the teacher.
+func whyNoToken(groups []trajectory.Group) string {
+	all, failed, first := 0, 0, ""
+	for _, g := range groups {
+		for _, tr := range g.Trajectories {
+			if all++; !tr.Failed() {
+				continue
+			}
+			if failed++; failed == 1 {
+				first = tr.Err
+			}
+		}
+	}
+	if failed == 0 {
+		return fmt.Sprintf("none of the %d trajectories has one that is trained", all)
+	}
+	return fmt.Sprintf("%d of %d trajectories failed, the first with: %s", failed, all, first)
 }

@@ -41,7 +41,12 @@ func TestADivergenceOfNothingIsAnError(t *testing.T) {
 	sampler := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return engines.Completion{}, errors.New("gone") })
 	o := &RL{job: &job.Job{Rollout: job.Rollout{GroupSize: 2, MaxFailed: 1}}, sampler: sampler, held: &data.Tasks{Tasks: []trajectory.Task{rollouttest.Task("q", "1?", "1")}}}
 	d := &Distillation{RL: o, teacher: constantTeacher(func(int32) float32 { return -1 })}
-	require.ErrorContains(t, d.evaluateKL(t.Context(), &report.Evaluation{Name: "held"}), "orchestrator: evaluation held, divergence from the teacher: there is no token to compare, the first trajectory failed with: ")
+	require.ErrorContains(t, d.evaluateKL(t.Context(), &report.Evaluation{Name: "held"}), "orchestrator: evaluation held, divergence from the teacher: there is no token to compare: 2 of 2 trajectories failed, the first with: orchestrator: eval-held-kl-")
+
+	// agent.roles may freeze all that was sampled: then the first trajectory need not have failed, nor any.
+	frozen, failed := &trajectory.Trajectory{}, &trajectory.Trajectory{Err: "gone"}
+	require.Equal(t, "1 of 2 trajectories failed, the first with: gone", whyNoToken([]trajectory.Group{{Trajectories: []*trajectory.Trajectory{frozen, failed}}}))
+	require.Equal(t, "none of the 1 trajectories has one that is trained", whyNoToken([]trajectory.Group{{Trajectories: []*trajectory.Trajectory{frozen}}}))
 }
 
 // Nothing is recorded of an evaluation while it goes on, so nothing is forgotten where its environment fails: not for the rewards, nor for the
