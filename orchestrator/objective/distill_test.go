@@ -15,8 +15,10 @@ import (
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/masks/tokenizer"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
+	"github.com/agentfly/agentfly/trainer"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -312,4 +314,24 @@ type recording struct{ trained []trajectory.Group }
 
 func (r recording) Batch(_ context.Context, step int, version int32) (*schedule.Batch, error) {
 	return &schedule.Batch{Step: step, Version: version, All: r.trained, Trained: r.trained}, nil
+}
+
+// A step in which no token is compared is one of a distillation all the same: nothing is told of its rewards as what it learns from.
+func TestADistillationOfNoToken(t *testing.T) {
+	r := &Distillation{RL: &RL{job: &job.Job{}, sampler: &rollout.Sampler{}}, teacher: constantTeacher(func(int32) float32 { return -1 })}
+	cut := func(id string) *trajectory.Trajectory {
+		s := &trajectory.Sample{}
+		s.AppendObservation([]int32{1})
+		require.NoError(t, s.AppendResponse([]int32{2, 3}, make([]float32, 2), make([]int32, 2)))
+		turn := trajectory.Turn{CompletionStart: 1, CompletionEnd: 3, ObservationEnd: 3, Role: trajectory.RoleDiscarded}
+		return &trajectory.Trajectory{ID: id, Turns: []trajectory.Turn{turn}, Samples: []*trajectory.Sample{s}}
+	}
+	r.found.Recording = recording{trained: []trajectory.Group{{Trajectories: []*trajectory.Trajectory{cut("a"), cut("b")}}}}
+	b, err := r.Batch(t.Context(), At{})
+	require.NoError(t, err)
+	require.Nil(t, b.KL)
+	step := r.Report(b, trainer.Metrics{FlatGroups: 1}, report.Facts{})
+	require.NotContains(t, step.Map(), "distill/reverse_kl")
+	findings := report.Findings{Job: &job.Job{Distill: &job.Distill{}}}
+	require.Empty(t, findings.Step(b.Rollouts, step, report.Learned{}))
 }

@@ -60,12 +60,12 @@ func (f *Findings) Step(b *schedule.Batch, s Step, l Learned) []string {
 			out = append(out, text+f.shown(of))
 		}
 	}
-	cut := s.Distill == nil && f.Job.Rollout.Cut != "parse" && r.Turns != nil && r.Turns.Turns > 0 && r.Turns.Cut == r.Turns.Turns
+	cut := f.Job.Distill == nil && f.Job.Rollout.Cut != "parse" && r.Turns != nil && r.Turns.Turns > 0 && r.Turns.Cut == r.Turns.Turns
 	if cut {
 		tell("cut", fmt.Sprintf("every completion was cut by a token limit before the model ended it (rollout.max_new_tokens %d, rollout.max_tokens %d), so none is a call or an answer; raise them, or rollout.cut: parse where completions have a fixed length",
 			f.Job.Rollout.MaxNewTokens, f.Job.Rollout.MaxTokens), firstOf(b.All))
 	}
-	if s.Distill == nil {
+	if f.Job.Distill == nil {
 		if key, text := f.flat(b, r, cut); key != "" {
 			tell(key, text, firstOf(b.All))
 		} else if s.Update.GradNorm == 0 && r.Trajectories.Finished > 0 {
