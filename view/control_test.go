@@ -1,6 +1,7 @@
 package view
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -118,6 +119,15 @@ func TestTheOnlyRunIsMeantByItsFolder(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
 		require.Equal(t, want, w.Code, "%q: %s", name, w.Body)
+	}
+	for _, path := range []string{"/api/curves?", "/api/bands?key=reward/mean&", "/api/events?"} {
+		ctx, stop := context.WithCancel(t.Context())
+		stop() // of events their beginning is enough
+		r := httptest.NewRequestWithContext(ctx, "GET", path+"run=vw", nil)
+		r.Host = "localhost:8200"
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		require.Equal(t, 200, w.Code, "%s: %s", path, w.Body)
 	}
 	r := httptest.NewRequest("GET", "/api/now", nil)
 	r.Host = "localhost:8200"

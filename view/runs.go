@@ -186,6 +186,7 @@ func (r *runs) named(name string) string {
 
 // get is a run of the list, which is opened when somebody asks for it first. One that another run took the place of is read anew.
 func (r *runs) get(name string) (*run, error) {
+	name = r.named(name)
 	if x := r.known(name); x != nil && x.stands() {
 		return x, nil
 	}

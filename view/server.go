@@ -184,9 +184,7 @@ func (s *Server) metrics(*http.Request) (any, error) {
 	return map[string]any{"curves": report.Curves(), "metrics": report.Glossary()}, nil
 }
 
-func (s *Server) run(r *http.Request) (*run, error) {
-	return s.runs.get(s.runs.named(r.URL.Query().Get("run")))
-}
+func (s *Server) run(r *http.Request) (*run, error) { return s.runs.get(r.URL.Query().Get("run")) }
 
 // shownEvaluation is a point of the held-out curves.
 type shownEvaluation struct {
