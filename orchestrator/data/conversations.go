@@ -191,16 +191,22 @@ func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, er
 	}
 	byTask := map[string][]*trajectory.Trajectory{}
 	best := math.Inf(-1) // of those whose reward is too low
+	unscored := false    // some have no reward where one is asked for
 	err = db.Select(context.Background(), store.Selection{}, func(r store.Record) error {
 		t := r.Trajectory
 		if r.Phase != "train" || t.Failed() || t.Cut() {
 			return nil
 		}
-		reward := t.Return() // that of the turns that are left out included
+		reward, scored := t.Return(), t.Scored() // that of the turns that are left out included
 		if t = t.Trained(frozen); t.ResponseTokens() == 0 {
 			return nil
 		}
-		if d.MinReward != nil && !(reward >= *d.MinReward) {
+		switch {
+		case d.MinReward == nil:
+		case !scored:
+			unscored = true
+			return nil
+		case !(reward >= *d.MinReward):
 			best = max(best, reward)
 			return nil
 		}
@@ -229,6 +235,8 @@ func chooseFromRun(dir string, d job.Data) ([]*trajectory.Trajectory, string, er
 		}
 	}
 	switch {
+	case len(out) == 0 && math.IsInf(best, -1) && unscored:
+		return nil, "", fmt.Errorf("%s holds no training trajectory that has a reward, which data.min_reward asks for; leave it out", dir)
 	case len(out) == 0 && math.IsInf(best, -1):
 		return nil, "", fmt.Errorf("%s holds no finished training trajectory to learn; name a run whose job samples, which one with sft does not", dir)
 	case len(out) == 0:

@@ -130,6 +130,14 @@ func TestChoosingFromARun(t *testing.T) {
 		_, _, err = chooseFromRun(none, job.Data{MinReward: least})
 		require.EqualError(t, err, none+" holds no finished training trajectory to learn; name a run whose job samples, which one with sft does not")
 	}
+	distilled := made("train-0-0-0", "a", 0, 0, 0, 20, "")
+	distilled.Unscored = true
+	unscored := stored(t, []*trajectory.Trajectory{distilled})
+	chosen, _, err = chooseFromRun(unscored, job.Data{})
+	require.NoError(t, err)
+	require.Len(t, chosen, 1)
+	_, _, err = chooseFromRun(unscored, job.Data{MinReward: &low})
+	require.EqualError(t, err, unscored+" holds no training trajectory that has a reward, which data.min_reward asks for; leave it out")
 	_, _, err = chooseFromRun(t.TempDir(), job.Data{})
 	require.ErrorContains(t, err, "name a run folder that holds a store.db")
 }
