@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// pieces are what a line of prose is split into, to find the expression around a number.
-var pieces = regexp.MustCompile(`((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?::\d+)*)|(\\[A-Za-z]+|\\\$)|([A-Za-z]+)` +
-	`|<<|>>|([-+−–*/^×·⋅∗÷±√_|!%°π⁻⁰¹²³⁴⁵⁶⁷⁸⁹<>≤≥≠$])|([(\[{]|\\\{)|([)\]}]|\\\})|(,|;)|(=)|\s+|.`)
+// pieces are what a line of prose is split into, to find the expression around a number. Arrows, dashes and tags of HTML are none of mathematics.
+var pieces = regexp.MustCompile(`--+>?|->|</?[A-Za-z]+>|((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?::\d+)*)|(\\[A-Za-z]+|\\\$)|([A-Za-z]+)` +
+	`|<<|>>|(<=|>=|[-+−–*/^×·⋅∗÷±√_|!%°π⁻⁰¹²³⁴⁵⁶⁷⁸⁹<>≤≥≠$])|([(\[{]|\\\{)|([)\]}]|\\\})|(,|;)|(=)|\s+|.`)
 
 type pieceKind int
 
@@ -103,10 +103,10 @@ func (l line) around() (from, to int, alone bool) {
 			}
 		}
 	}
-	for lo < at && l[lo].kind == pieceSign && (strings.Contains("+*/^×·⋅∗÷_!%°π<>≤≥≠–⁻", l[lo].text) || strings.Contains("-−", l[lo].text) && l[lo+1].spaced) {
+	for lo < at && l[lo].kind == pieceSign && (strings.Contains("+*/^×·⋅∗÷_!%°π<>≤≥≠–⁻<=>=", l[lo].text) || strings.Contains("-−", l[lo].text) && l[lo+1].spaced) {
 		lo++
 	}
-	for hi > at && (l[hi].kind == pieceSign && strings.Contains("-+−–*/^×·⋅∗÷±√_<>≤≥≠$", l[hi].text) || l[hi].text == "!" && l.ends(hi)) {
+	for hi > at && (l[hi].kind == pieceSign && strings.Contains("-+−–*/^×·⋅∗÷±√_<>≤≥≠$<=>=", l[hi].text) || l[hi].text == "!" && l.ends(hi)) {
 		hi--
 	}
 	return l[lo].from, l[hi].to, lo == at && hi == at
@@ -132,9 +132,13 @@ func (l line) ends(i int) bool {
 	return i+1 == len(l) || l[i+1].spaced && l[i+1].kind == pieceWord && strings.ToLower(l[i+1].text[:1]) != l[i+1].text[:1]
 }
 
-// unit tells whether a letter behind a number may be its unit: 5m.
+// unit tells whether a letter behind a number may be its unit: 5m, 5m².
 func (l line) unit(i int) bool {
-	last := i+1 == len(l) || !l.joined(i)
+	end := i
+	if i+1 < len(l) && !l[i+1].spaced && strings.Contains("²³", l[i+1].text) {
+		end++
+	}
+	last := end+1 == len(l) || !l.joined(end)
 	return last && l[i-1].kind == pieceNumber && l[i].kind == pieceWord && !named(l[i].text) && (mayBeUnit(l[i].text) || len(l[i].text) > 1)
 }
 
@@ -157,14 +161,16 @@ func (l line) joined(i int) bool {
 	switch {
 	case p.kind == pieceClose && p.mate < 0 || q.kind == pieceOpen && q.mate < 0:
 		return false
+	case q.kind == pieceOpen && q.spaced && (p.kind == pieceNumber || p.kind == pieceClose || strings.Contains("%!°π", p.text)): // 2 (x + 1), and not 0.75 (75%)
+		return q.mate > i+3 && slices.ContainsFunc(l[i+2:q.mate], func(b piece) bool { return b.kind == pieceWord })
 	case p.kind == pieceSign || q.kind == pieceSign || p.kind == pieceOpen || q.kind == pieceClose:
 		return p.kind != pieceSign || q.kind != pieceWord || len(q.text) == 1 || named(q.text)
 	case !q.spaced || p.kind == pieceWord && len(p.text) > 1:
 		return true
 	case between:
 		return strings.Contains("xXRr", p.text) || strings.Contains("xXRr", q.text)
-	case q.kind == pieceNumber:
-		return p.kind == pieceCommand
+	case q.kind == pieceNumber: // 3 1/2
+		return p.kind == pieceCommand || p.kind == pieceNumber && i+3 < len(l) && l[i+2].text == "/" && !l[i+2].spaced && isNumber(i+3) && !l[i+3].spaced
 	case q.kind == pieceWord:
 		return p.kind != pieceWord && (len(q.text) > 1 || !strings.Contains("a", q.text) && strings.ToLower(q.text) == q.text)
 	case q.kind == pieceOpen:
@@ -201,6 +207,8 @@ func (l line) list(item int) int {
 				return i + 1
 			}
 			return item
+		case p.kind == pieceClose && p.mate >= 0 && l.expression(p.mate, i): // its commas are no list's
+			i = p.mate
 		case p.kind == pieceOther, p.kind == pieceWord && len(p.text) > 1 && !named(p.text):
 			return item
 		}
