@@ -206,10 +206,17 @@ func lastBlock(text string) (code string, found bool) {
 	return code, found
 }
 
-// closeBlock splits lines at the end of the block that stands first in them: the line that is the mark alone, indented at most three columns
-// deeper than the opening one, or ends with it; where there is none, the next mark.
+// prose is what stands behind the mark in a line that closes a block and goes on with text: "```." and "``` is wrong", but not "```python".
+var prose = regexp.MustCompile("^(?:[^\\w\\s{`\"']|[ \\t]+\\S+[ \\t]+\\S)")
+
+// closeBlock splits lines at the end of the block that stands first in them: the line that is the mark alone, or the mark and text, indented at
+// most three columns deeper than the opening one, or ends with the mark; where there is none, the next mark.
 func closeBlock(lines []string, mark string, indent int) (body, rest []string, closed bool) {
 	for i, line := range lines {
+		text := strings.TrimLeft(line, " \t")
+		if after, first := strings.CutPrefix(text, mark); first && len(line)-len(text) <= indent+3 && prose.MatchString(after) {
+			return lines[:i], append([]string{after}, lines[i+1:]...), true
+		}
 		before, ends := strings.CutSuffix(strings.TrimRight(line, " \t"), mark)
 		alone := strings.Trim(before, " \t`") == ""
 		switch {

@@ -50,6 +50,8 @@ func TestCodeTests(t *testing.T) {
 		"fence behind a bullet": {tests: asserts, answer: "- ```python\n  def f(n):\n      return 2 * n\n  ```\n", value: 1, passing: 1},
 		"fence behind words":    {tests: asserts, answer: "With `f`: ```python\ndef f(n): return 2 * n```, as ```f(1)``` shows.", value: 1, passing: 1},
 		"fences side by side":   {tests: asserts, answer: "```python\nx```\n```python\n" + double + "```", value: 1, passing: 1},
+		"text behind a fence":   {tests: asserts, answer: "A draft:\n```python\ndef f(n): return n\n``` is wrong.\nThis is right:\n```python\n" + double + "```\n", value: 1, passing: 1},
+		"a stop behind a fence": {tests: asserts, answer: "A draft:\n```python\ndef f(n): return n\n```. But ```python\n" + double + "```\n", value: 1, passing: 1},
 		"longer fence":          {tests: asserts, answer: "````python\ns = \"\"\"\n```\n\"\"\"\n" + double + "````", value: 1, passing: 1},
 		"fence not closed":      {tests: asserts, answer: "```python\n" + double + "```\n```python\ndef f(", value: 1, passing: 1},
 		"one wrong":             {tests: asserts, answer: "def f(n): return n + n if n != 2 else 5", value: 0, passing: 2. / 3},
