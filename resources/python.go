@@ -22,6 +22,18 @@ type PythonFile struct {
 	Memory      int      `json:"memory"`      // MiB of a worker; default 2048
 }
 
+// Interpreter is the [Resources.Program] of an interpreter that the job names, which has to be there; "" names none.
+func (r *Resources) Interpreter(name string) (string, error) {
+	interpreter, err := r.Program(name)
+	if err != nil || name == "" {
+		return "", err
+	}
+	if _, err := exec.LookPath(interpreter); err != nil {
+		return "", fmt.Errorf("the interpreter %s is not found: %w", name, err)
+	}
+	return interpreter, nil
+}
+
 // LoadPython loads the file, once for all entries with the same parameters, and tells the user its warnings.
 func (r *Resources) LoadPython(ctx context.Context, p PythonFile) (*python.Module, error) {
 	switch {
@@ -44,14 +56,9 @@ func (r *Resources) LoadPython(ctx context.Context, p PythonFile) (*python.Modul
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	interpreter, err := r.Program(p.Interpreter)
+	interpreter, err := r.Interpreter(p.Interpreter)
 	if err != nil {
 		return nil, err
-	}
-	if interpreter != "" {
-		if _, err := exec.LookPath(interpreter); err != nil {
-			return nil, fmt.Errorf("the interpreter %s is not found: %w", p.Interpreter, err)
-		}
 	}
 	if err := r.Run("the Python file " + p.Python + ", which is not imported" + with); err != nil {
 		return nil, err

@@ -685,3 +685,14 @@ func TestTheInterpreterBesideTheJob(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 }
+
+// A job that is only looked at imports no class, and yet an interpreter that is not there is found.
+func TestLookFindsAMissingInterpreter(t *testing.T) {
+	look := resources.New(resources.Options{Look: true})
+	_, err := pyenv.New(t.Context(), look, pyenv.Options{Name: "world", Worker: pyenv.Worker{Interpreter: "no-such-python"}})
+	require.ErrorContains(t, err, `the interpreter no-such-python is not found: exec: "no-such-python": executable file not found in $PATH`)
+	for _, w := range []pyenv.Worker{{Interpreter: "sh"}, {}, {Interpreter: "no-such-python", Container: &pyenv.Container{Image: "world"}}} {
+		_, err = pyenv.New(t.Context(), look, pyenv.Options{Name: "world", Worker: w})
+		require.ErrorAs(t, err, new(*resources.NotRunError))
+	}
+}

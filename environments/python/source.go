@@ -171,19 +171,19 @@ func New(ctx context.Context, r *resources.Resources, o Options) (environments.S
 	if len(o.Worker.Show) > 0 && !o.Worker.Sandboxed {
 		return nil, errors.New("show names what a sandbox shows; write sandboxed: true with it, or leave it out")
 	}
+	interpreter := o.Worker.Interpreter
+	if o.Worker.Container == nil { // else a program of the image
+		var err error
+		if interpreter, err = r.Interpreter(interpreter); err != nil {
+			return nil, err
+		}
+	}
 	if err := r.Run("the Python environment " + o.Name + ", which is not imported"); err != nil {
 		return nil, err
 	}
 	config := map[string]any{"name": o.Name, "reserved": environments.Reserved}
 	for k, v := range o.Config {
 		config[k] = v
-	}
-	interpreter := o.Worker.Interpreter
-	if o.Worker.Container == nil { // else a program of the image
-		var err error
-		if interpreter, err = r.Program(interpreter); err != nil {
-			return nil, err
-		}
 	}
 	po := python.EnvironmentOptions{
 		Interpreter: interpreter, Folder: folder(r), File: o.File, Source: o.Source, Config: config, Variables: o.Variables, Memory: int64(o.Worker.Memory) << 20,
