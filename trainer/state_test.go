@@ -126,7 +126,7 @@ func TestTheReferenceIsTheOneOfTheRun(t *testing.T) {
 	require.NoError(t, with("kl: {coefficient: 0.1}", 1).Save(dir))
 	require.NoError(t, with("kl: {coefficient: 0.2}", 1).Load(dir))
 	require.NoError(t, with("{}", 2).Load(dir), "without KL nobody reads it")
-	require.ErrorContains(t, with("kl: {coefficient: 0.1}", 2).Load(dir), "trainer.json: the reference policy was another model before: SHA-256 ")
+	require.ErrorContains(t, with("kl: {coefficient: 0.1}", 2).Load(dir), "the reference policy was another model before: SHA-256 ")
 	plain := t.TempDir()
 	require.NoError(t, with("{}", 2).Save(plain))
 	require.NoError(t, with("kl: {coefficient: 0.1}", 1).Load(plain), "a run may take KL up later")
