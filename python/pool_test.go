@@ -403,9 +403,14 @@ func TestAFileThatHangsOrCrashesAtItsImport(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		return file
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	late, cancel := context.WithTimeout(t.Context(), time.Microsecond)
 	defer cancel()
-	_, err := python.Load(ctx, write("hang.py", "while True: pass\n"), python.Options{})
+	_, err := python.Load(late, write("none.py", ""), python.Options{})
+	require.EqualError(t, err, "python: the interpreter python3 did not say in time where it lies: context deadline exceeded")
+	require.NoError(t, os.Remove(filepath.Join(dir, "none.py")))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // an interpreter begins within it on a busy machine
+	defer cancel()
+	_, err = python.Load(ctx, write("hang.py", "while True: pass\n"), python.Options{})
 	require.ErrorContains(t, err, "it took too long to load the file")
 	_, err = python.Load(t.Context(), write("crash.py", "import os\nos.write(2, b'bye')\nos._exit(4)\n"), python.Options{})
 	require.ErrorContains(t, err, "exit status 4")

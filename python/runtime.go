@@ -89,6 +89,9 @@ func cpython(ctx context.Context, file string, o Options) (launch, error) {
 	c := exec.CommandContext(ctx, name, args...)
 	c.Stderr, c.WaitDelay = &stderr, time.Second
 	out, err := c.Output()
+	if late := ctx.Err(); late != nil { // what killed it is no fault of its own
+		return launch{}, fmt.Errorf("python: the interpreter %s did not say in time where it lies: %w", name, late)
+	}
 	if err != nil {
 		return launch{}, fmt.Errorf("python: the interpreter %s does not run: %w %s", name, err, lastLine(stderr.String()))
 	}
