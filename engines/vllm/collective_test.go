@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -209,46 +208,28 @@ func TestBroadcastFails(t *testing.T) {
 // reply tells more. Of some vLLMs the engine dies, and the API server says so before it ends too.
 func TestAServerThatEndsWithinABroadcast(t *testing.T) {
 	for name, last := range map[string]func(w http.ResponseWriter){
-		"killed":               func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		"killed":               abort,
 		"its engine is killed": func(w http.ResponseWriter) { http.Error(w, "EngineDeadError", http.StatusInternalServerError) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, g := newFake(t), &fakeGroup{}
 			e := connect(t, func(o *Options) { o.Way, o.Collectives = WayGloo, g }, f)
 			g.serves(t, f, map[string]string{})
-			serve := f.control
 			gone := make(chan struct{}) // of the worker
-			var dead, ended atomic.Bool
+			server := f.diesIn("/update_weights", func(m *mortal, w http.ResponseWriter, _ *http.Request) {
+				<-gone
+				time.Sleep(50 * time.Millisecond) // until the server knows
+				m.dead.Store(true)
+				time.AfterFunc(200*time.Millisecond, m.revive)
+				last(w)
+			}, last)
 			g.broken = func() error {
-				if ended.Load() {
+				if server.back.Load() {
 					return nil
 				}
 				close(gone)
 				return errors.New("gloo: broadcast: rank 1 is gone: Connection reset by peer")
 			}
-			f.set(func() {
-				f.control = func(w http.ResponseWriter, q *http.Request) bool {
-					switch {
-					case q.URL.Path == "/update_weights" && !ended.Load():
-						<-gone
-						time.Sleep(50 * time.Millisecond) // until the server knows
-						dead.Store(true)
-						time.AfterFunc(200*time.Millisecond, func() { // it is started again
-							f.restart()
-							ended.Store(true)
-							dead.Store(false)
-						})
-						last(w)
-					case dead.Load() && q.URL.Path == "/health":
-						http.Error(w, "", http.StatusServiceUnavailable)
-					case dead.Load():
-						last(w)
-					default:
-						return serve(w, q)
-					}
-					return true
-				}
-			})
 			require.NoError(t, e.Update(t.Context(), fakeWeights(t, 5, 7)))
 			require.Equal(t, "serving", e.states())
 		})

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,6 +85,45 @@ func (f *fake) restart() {
 	f.weights, f.version, f.cache, f.asleep, f.half = 1, "default", map[string]float64{}, nil, false
 	f.release()
 }
+
+// mortal is a server whose engine dies once, and which is not healthy from then on until it is back.
+type mortal struct {
+	*fake
+	dying, dead, back atomic.Bool
+}
+
+// diesIn has the engine die in the first request for a path, which last ends. It says with dead when it is known, and calls revive. Other requests
+// meanwhile get after; nil: their answers.
+func (f *fake) diesIn(path string, last func(m *mortal, w http.ResponseWriter, q *http.Request), after func(http.ResponseWriter)) *mortal {
+	m := &mortal{fake: f}
+	f.set(func() {
+		before := f.control
+		f.control = func(w http.ResponseWriter, q *http.Request) bool {
+			switch {
+			case q.URL.Path == path && m.dying.CompareAndSwap(false, true):
+				last(m, w, q)
+			case m.dead.Load() && q.URL.Path == "/health":
+				http.Error(w, "", http.StatusServiceUnavailable)
+			case m.dead.Load() && after != nil:
+				after(w)
+			default:
+				return before != nil && before(w, q)
+			}
+			return true
+		}
+	})
+	return m
+}
+
+// revive starts the server again.
+func (m *mortal) revive() {
+	m.restart()
+	m.back.Store(true)
+	m.dead.Store(false)
+}
+
+// abort closes the connection without an answer.
+func abort(http.ResponseWriter) { panic(http.ErrAbortHandler) }
 
 func (f *fake) release() {
 	if f.paused {

@@ -286,28 +286,11 @@ func TestAnEngineThatDiesInALoad(t *testing.T) {
 	f, other := newFake(t), newFake(t)
 	e := connect(t, nil, f, other)
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 5, 7)))
-	var dying, dead atomic.Bool
-	dying.Store(true)
-	f.set(func() {
-		f.control = func(w http.ResponseWriter, q *http.Request) bool {
-			switch {
-			case q.URL.Path == "/collective_rpc" && dying.CompareAndSwap(true, false):
-				dead.Store(true)
-				time.AfterFunc(200*time.Millisecond, func() {
-					f.restart()
-					dead.Store(false)
-				})
-				http.Error(w, `{"error": {"message": "EngineDeadError"}}`, http.StatusInternalServerError)
-			case dead.Load() && q.URL.Path == "/health":
-				http.Error(w, "", http.StatusServiceUnavailable)
-			case dead.Load():
-				panic(http.ErrAbortHandler)
-			default:
-				return false
-			}
-			return true
-		}
-	})
+	f.diesIn("/collective_rpc", func(m *mortal, w http.ResponseWriter, _ *http.Request) {
+		m.dead.Store(true)
+		time.AfterFunc(200*time.Millisecond, m.revive)
+		http.Error(w, `{"error": {"message": "EngineDeadError"}}`, http.StatusInternalServerError)
+	}, abort)
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 6, 8)))
 	require.Equal(t, "down serving", e.states())
 	require.Eventually(t, func() bool { return e.states() == "serving serving" }, 5*time.Second, time.Millisecond)
@@ -319,25 +302,12 @@ func TestAnEngineThatDiesLeavesALoadWithoutAnAnswer(t *testing.T) {
 	f := newFake(t)
 	e := connect(t, func(o *Options) { o.ControlTimeout = time.Second }, f)
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 5, 7)))
-	var dying, dead atomic.Bool
-	dying.Store(true)
-	f.set(func() {
-		f.control = func(w http.ResponseWriter, q *http.Request) bool {
-			switch {
-			case q.URL.Path == "/collective_rpc" && dying.CompareAndSwap(true, false):
-				dead.Store(true)
-				_, _ = io.Copy(io.Discard, q.Body) // or the server does not see that the client goes
-				<-q.Context().Done()
-				f.restart()
-				dead.Store(false)
-			case dead.Load() && q.URL.Path == "/health":
-				http.Error(w, "", http.StatusServiceUnavailable)
-			default:
-				return false
-			}
-			return true
-		}
-	})
+	f.diesIn("/collective_rpc", func(m *mortal, _ http.ResponseWriter, q *http.Request) {
+		m.dead.Store(true)
+		_, _ = io.Copy(io.Discard, q.Body) // or the server does not see that the client goes
+		<-q.Context().Done()
+		m.revive()
+	}, nil)
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 6, 8)))
 	require.Equal(t, "serving", e.states())
 	f.set(func() { require.Equal(t, 6.0, f.weights) })
