@@ -206,14 +206,16 @@ func (p *Process) awaitEnd(ctx context.Context) (why, err error) {
 	return fmt.Errorf("%w, by AgentFly: its engine died, and it did not end by itself within %v", orExit(p.err), most*every), nil
 }
 
+// looker asks for /health. It keeps no connection: a server that is looked at may end at any time.
+var looker = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+
 // health is the status of /health.
 func (p *Process) health(ctx context.Context) (status int, err error) {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+"/health", nil)
 	if err != nil {
 		return 0, err
 	}
-	reply, err := client.Do(q)
+	reply, err := looker.Do(q)
 	if err != nil {
 		return 0, err
 	}
