@@ -208,9 +208,9 @@ func (t *talk) say(ctx context.Context, message string) error {
 	}
 	t.tell(t.player.Notes())
 	switch {
-	case got.Err != "" && t.asks: // the message is forgotten, and the conversation goes on
+	case got.Failed() && t.asks: // the message is forgotten, and the conversation goes on
 		fmt.Fprintf(t.errOut, "agentfly: %s; /new begins a new conversation\n", strings.TrimPrefix(got.Err, "orchestrator: "))
-	case got.Err != "":
+	case got.Failed():
 		return errors.New("chat: " + strings.TrimPrefix(got.Err, "orchestrator: "))
 	case got.StopReason == trajectory.StopMaxTokens:
 		fmt.Fprintln(t.errOut, "note: the reply was cut at its longest (rollout.max_new_tokens, --max-new-tokens)")

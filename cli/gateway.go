@@ -76,7 +76,7 @@ func (c gatewayCommand) serve(x *cli.Context) error {
 			fmt.Fprintf(c.text, "gateway at %s; trajectories are kept in %s\n", url, filepath.Join(dir, "store.db"))
 		},
 		func(t *trajectory.Trajectory) {
-			if t.Err != "" {
+			if t.Failed() {
 				fmt.Fprintf(c.text, "%s failed (%s): %s\n", t.ID, t.ErrOrigin, t.Err)
 				return
 			}

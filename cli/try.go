@@ -96,7 +96,7 @@ func (c tryCommand) try(x *cli.Context) (err error) {
 	} else if err := c.show(x, p, model, n, t); err != nil {
 		return err
 	}
-	if t.Err != "" {
+	if t.Failed() {
 		return errors.New("try: the trajectory failed: " + strings.TrimPrefix(t.Err, "orchestrator: "))
 	}
 	return nil
@@ -175,7 +175,7 @@ func (c tryCommand) showEnd(page *page, p *orchestrator.Player, t *trajectory.Tr
 		stop += ": " + answer
 	}
 	page.line("stopped", "%s", stop)
-	if t.Err != "" {
+	if t.Failed() {
 		page.line("failed", "%s: %s", t.ErrOrigin, t.Err)
 		return
 	}

@@ -122,7 +122,7 @@ func atifOf(record store.Record, r Run) atifDocument {
 	if !t.Started.IsZero() {
 		d.Extra["started"] = t.Started.UTC().Format(time.RFC3339Nano)
 	}
-	if t.Err != "" {
+	if t.Failed() {
 		d.Extra["error"], d.Extra["error_origin"], d.Extra["failure"] = t.Err, t.ErrOrigin, t.Failure
 	}
 	for _, l := range conversation(record) {

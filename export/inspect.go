@@ -160,7 +160,7 @@ func sampleOf(record store.Record, model string) inspectSample {
 			score("reward/"+name, v)
 		}
 	}
-	if t.Err != "" {
+	if t.Failed() {
 		s.Error = &inspectError{Message: t.Err}
 		s.Metadata["error_origin"], s.Metadata["failure"] = t.ErrOrigin, t.Failure
 	}

@@ -298,7 +298,7 @@ func traceOf(record store.Record, r Run, content bool) []*tracev1.Span {
 		values["gen_ai.input.messages"] = messagesOf(record.Task.Prompt)
 	}
 	root := add("invoke_agent "+r.Name, tracev1.Span_SPAN_KIND_INTERNAL, -1, -1, start, t.Seconds, values)
-	if t.Err != "" {
+	if t.Failed() {
 		failed(root, string(t.ErrOrigin), t.Err)
 	}
 	out := []*tracev1.Span{root}

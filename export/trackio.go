@@ -96,7 +96,7 @@ func buildTrackio(ctx context.Context, path string, r Run) (err error) {
 		if paid, _, ok := rewards(t); ok {
 			metadata["reward"] = number(paid)
 		}
-		if t.Err != "" {
+		if t.Failed() {
 			metadata["error"] = t.Err
 		}
 		var text strings.Builder

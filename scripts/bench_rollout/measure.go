@@ -251,7 +251,7 @@ func (b *bench) work(ctx context.Context) {
 		if t.StopReason == trajectory.StopCancelled {
 			return
 		}
-		if t.Err != "" {
+		if t.Failed() {
 			b.failed.Add(1)
 			b.stop(errors.New(t.Err))
 			return

@@ -139,7 +139,7 @@ func (s *soaker) work(ctx context.Context, random *rand.Rand) {
 			s.aborted.Add(1)
 			s.db.Restart(t.ID) // its turns stay in the store, and nothing more comes
 			continue
-		case t.Err != "":
+		case t.Failed():
 			s.fail(t.Err)
 		}
 		if err := s.db.AddTrajectory(context.WithoutCancel(ctx), "train", task, t); err != nil {
