@@ -60,14 +60,8 @@ func (e *entry) failedCalls() (n int) {
 	return n
 }
 
-// when is the place in time of what the trajectory was sampled for: an evaluation after a step stands behind that step, and before the next one.
-func (e *entry) when() int {
-	told := 2 * store.Told(e.Phase, e.Step)
-	if strings.HasPrefix(e.Phase, "eval-") {
-		told++
-	}
-	return told
-}
+// when is the place in time of what the trajectory was sampled for.
+func (e *entry) when() int { return store.When(e.Phase, e.Step) }
 
 // scored tells whether the reward counts: one that failed has none.
 func (e *entry) scored() bool { return e.Origin == "" && !math.IsNaN(e.Reward) }

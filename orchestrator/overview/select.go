@@ -28,20 +28,11 @@ type Filter struct {
 // sorts are what trajectories can be ordered by.
 var sorts = map[string]func(r store.Record) float64{
 	"reward":  func(r store.Record) float64 { return r.Trajectory.Return() },
-	"step":    inTime,
+	"step":    func(r store.Record) float64 { return float64(store.When(r.Phase, r.Trajectory.Step)) },
 	"turns":   func(r store.Record) float64 { return float64(len(r.Trajectory.Turns)) },
 	"tokens":  func(r store.Record) float64 { return float64(r.Trajectory.ResponseTokens()) },
 	"calls":   func(r store.Record) float64 { return float64(calls(r.Trajectory)) },
 	"seconds": func(r store.Record) float64 { return r.Trajectory.Seconds },
-}
-
-// inTime grows with the steps of a run; an evaluation lies between the step that it follows and the next.
-func inTime(r store.Record) float64 {
-	at := float64(store.Told(r.Phase, r.Trajectory.Step))
-	if strings.HasPrefix(r.Phase, "eval-") {
-		at += 0.5
-	}
-	return at
 }
 
 // Sorts are the names of what trajectories can be ordered by.

@@ -26,6 +26,15 @@ func Told(phase string, step int) int {
 	return step + 1
 }
 
+// When is the place in time of what a trajectory was sampled for: an evaluation after a step stands behind that step, and before the next one.
+func When(phase string, step int) int {
+	told := 2 * Told(phase, step)
+	if strings.HasPrefix(phase, "eval-") {
+		told++
+	}
+	return told
+}
+
 // where is the condition, with what stands for its question marks.
 func (q Selection) where() (string, []any) {
 	all, args := []string{"1"}, []any(nil)
