@@ -97,7 +97,7 @@ function lines(keys: string[], all: Record<string, Curves>): Shown[] {
     const line = { label: several ? title : key, colour: several ? chosen.value.indexOf(run) : k, run, key, thinned: c.thinned };
     if (key.startsWith("eval/")) {
       const of = key.slice(5), e = c.evaluations.filter((e) => (e.name === "before" || e.name === "after" || e.name.startsWith("step-")) && evaluated(e, of) !== undefined);
-      if (e.length) out.push({ ...line, thinned: false, x: e.map((e) => e.step), y: e.map((e) => evaluated(e, of) ?? null), points: true });
+      if (e.length) out.push({ ...line, thinned: false, x: e.map((e) => e.step), y: e.map((e) => evaluated(e, of)!), points: true });
       return;
     }
     const y = c.series[key];
