@@ -159,7 +159,7 @@ func pastThinking(text string, from int, last, opened bool, say func(to int)) bo
 	}
 	keep := 0
 	if !last {
-		keep = overlap(text[from:], thinkClose)
+		keep = wording.Overlap(text[from:], thinkClose)
 	}
 	say(len(text) - keep)
 	return last
@@ -248,7 +248,7 @@ func nothing(text string, from int, last bool, marks ...string) segment {
 	keep := 0
 	for _, mark := range marks {
 		if !last {
-			keep = max(keep, overlap(text[from:], mark))
+			keep = max(keep, wording.Overlap(text[from:], mark))
 		}
 	}
 	return segment{start: len(text) - keep, end: len(text) - keep}
@@ -256,16 +256,6 @@ func nothing(text string, from int, last bool, marks ...string) segment {
 
 // open is the segment of a call that begins at start and goes on.
 func open(start int) segment { return segment{start: start, end: start} }
-
-// overlap is the length of the longest proper beginning of s that text ends with.
-func overlap(text, s string) int {
-	for n := min(len(text), len(s)-1); n > 0; n-- {
-		if strings.HasSuffix(text, s[:n]) {
-			return n
-		}
-	}
-	return 0
-}
 
 // first is the lowest index of one of marks behind from, and which it is; -1 for none.
 func first(text string, from int, marks ...string) (at int, mark string) {

@@ -3,6 +3,8 @@ package agents
 import (
 	"sort"
 	"strings"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // ThoughtSplitter takes the thought off a completion while its text arrives, however it is cut into pieces: what stands between <think>,
@@ -55,7 +57,7 @@ func (t *ThoughtSplitter) push(more string, last bool) (thought, content string)
 	if t.state == inThought {
 		told, after, ended := strings.Cut(text, thinkClose)
 		if !ended && !last {
-			certain := text[:len(text)-overlap(text, thinkClose)]
+			certain := text[:len(text)-wording.Overlap(text, thinkClose)]
 			told = strings.TrimRight(certain, blank) // white space waits for what follows
 			t.held = text[len(told):]
 		} else {

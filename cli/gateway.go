@@ -80,7 +80,11 @@ func (c gatewayCommand) serve(x *cli.Context) error {
 				fmt.Fprintf(c.text, "%s failed (%s): %s\n", t.ID, t.ErrOrigin, t.Err)
 				return
 			}
-			fmt.Fprintf(c.text, "%s  %d calls, %d samples, %d tokens, reward %g, %s\n", t.ID, len(t.Turns), len(t.Samples), t.ResponseTokens(), t.Return(), t.StopReason)
+			reward := "no reward"
+			if t.Scored() {
+				reward = fmt.Sprintf("reward %g", t.Return())
+			}
+			fmt.Fprintf(c.text, "%s  %d calls, %d samples, %d tokens, %s, %s\n", t.ID, len(t.Turns), len(t.Samples), t.ResponseTokens(), reward, t.StopReason)
 		},
 		func(note string) { fmt.Fprintf(c.text, "note: %s\n", note) }))
 }

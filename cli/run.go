@@ -259,7 +259,8 @@ func (c runCommands) rollout(x *cli.Context) error {
 	defer stop()
 	d.watch(watchdog.Of(ctx))
 	ended, all := 0, steps*j.Rollout.Groups*j.Rollout.GroupSize
-	return orchestrator.Sample(ctx, j, model, steps, c.registries, func(t *trajectory.Trajectory) error {
+	note := func(line string) { fmt.Fprintln(e.errOut, "note: "+line) }
+	return orchestrator.Sample(ctx, j, model, steps, c.registries, note, func(t *trajectory.Trajectory) error {
 		ended++
 		d.event(orchestrator.Event{Kind: orchestrator.Rollouts, Done: ended, Of: all})
 		return e.print(t)

@@ -120,9 +120,15 @@ func TestACacheOfAnySize(t *testing.T) {
 	require.Contains(t, out, "step   2/2")
 }
 
-// A limit that the model cuts short is told; the run goes on, as ever.
+// A limit that the model cuts short is told; the run goes on, as ever. So it is by the commands that train nothing.
 func TestARunSaysThatTheContextIsTheLimit(t *testing.T) {
-	_, status, out, errs := trained(t, edits{"rollout": "rollout: {groups: 2, group_size: 2, max_new_tokens: 2, max_tokens: 4000}", "trainer": "trainer: {steps: 1}"})
+	dir, status, out, errs := trained(t, edits{"rollout": "rollout: {groups: 2, group_size: 2, max_new_tokens: 2, max_tokens: 4000}", "trainer": "trainer: {steps: 1}"})
 	require.Zero(t, status, errs)
-	require.Regexp(t, `note: rollout.max_tokens is 4000, and the model's context or engine.cache_tokens hold \d+: trajectories end there`, out)
+	note := regexp.MustCompile(`(?m)^note: rollout.max_tokens is 4000, and the model's context or engine.cache_tokens hold \d+: trajectories end there$`)
+	require.Len(t, note.FindAllString(out, -1), 1, out)
+	for _, name := range []string{"eval", "rollout"} {
+		status, _, errs := command("", name, filepath.Join(dir, "job.yaml"))
+		require.Zero(t, status, errs)
+		require.Len(t, note.FindAllString(errs, -1), 1, errs)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/resources"
@@ -110,6 +111,12 @@ func Texts(names []string, moves []int) []Action {
 		out[i].Text = names[m]
 	}
 	return out
+}
+
+// ActionOf is the index in names of the action that a text names, by its first letter alone too; -1: it names none.
+func ActionOf(names []string, text string) int {
+	text = strings.ToLower(strings.TrimSpace(text[:min(len(text), 64)]))
+	return slices.IndexFunc(names, func(name string) bool { return text == name || text == name[:1] })
 }
 
 // LevelOf is the number of the level that a start asks for: that of its task's field "level", else the seed of the episode.

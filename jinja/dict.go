@@ -5,6 +5,8 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // dict keeps the order of insertion, as Python's does.
@@ -123,7 +125,7 @@ func hash(v any, depth int) (any, error) {
 			case string:
 				s = "s" + h
 			case float64:
-				s = "f" + floatRepr(h)
+				s = "f" + wording.PythonFloat(h)
 			case hashedBig:
 				s = "b" + string(h)
 			case hashedTuple:

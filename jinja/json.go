@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // decoder reads JSON as Python's json.loads does, keeping the order of keys and the kind of numbers.
@@ -313,7 +315,7 @@ func scalarJSON(v any, refusal string) (string, error) {
 		case math.IsInf(v, -1):
 			return "-Infinity", nil
 		}
-		return floatRepr(v), nil
+		return wording.PythonFloat(v), nil
 	}
 	return "", typeError(refusal, typeName(v))
 }

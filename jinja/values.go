@@ -1,12 +1,13 @@
 package jinja
 
 import (
-	"math"
 	"math/big"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // Values are Python's: nil is None; bool; int (and *big.Int where int overflows); float64; string; markup; *list; tuple;
@@ -325,7 +326,7 @@ func writeRepr(b *strings.Builder, v any, depth int) error {
 		}
 		b.WriteString(s)
 	case float64:
-		b.WriteString(floatRepr(v))
+		b.WriteString(wording.PythonFloat(v))
 	case string:
 		quote(b, v)
 	case markup:
@@ -377,26 +378,6 @@ func decimal(n *big.Int) (string, error) {
 		return "", valueError("Exceeds the limit (%d digits) for integer string conversion", maxDigits)
 	}
 	return n.String(), nil
-}
-
-// floatRepr is Python's repr of a float: the shortest digits that read back, an exponent below 1e-4 and from 1e16.
-func floatRepr(f float64) string {
-	switch {
-	case math.IsNaN(f):
-		return "nan"
-	case math.IsInf(f, 1):
-		return "inf"
-	case math.IsInf(f, -1):
-		return "-inf"
-	}
-	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
-		return strconv.FormatFloat(f, 'e', -1, 64)
-	}
-	s := strconv.FormatFloat(f, 'f', -1, 64)
-	if !strings.Contains(s, ".") {
-		s += ".0"
-	}
-	return s
 }
 
 // quote writes Python's repr of a string.

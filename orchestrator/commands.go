@@ -117,6 +117,9 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 	}
 	s := session.New(j)
 	defer func() { err = errors.Join(err, s.Close()) }()
+	if event != nil {
+		s.Notes.Tell(func(line string) { event(Event{Kind: Note, Text: line}) })
+	}
 	var ended atomic.Int64
 	defer func() {
 		err = stopped(ctx, err, "trajectories that had ended: %d; an evaluation that is cut off has no result", ended.Load())
@@ -143,11 +146,13 @@ func Evaluate(ctx context.Context, j *job.Job, path string, toolsOff bool, r Reg
 			tell(done, of)
 		}
 	}
-	if e, err = objective.Evaluate(ctx, sampler, nil, "eval", 0, tasks.Tasks, j); err != nil || event == nil {
+	e, err = objective.Evaluate(ctx, sampler, nil, "eval", 0, tasks.Tasks, j)
+	s.NoteLeftOver()
+	if err != nil {
 		return e, err
 	}
 	if note, _ := s.Guests.SilentRules(nil); note != "" {
-		event(Event{Kind: Note, Text: note})
+		s.Notes.Note(note)
 	}
 	return e, nil
 }
@@ -160,13 +165,15 @@ func told(event func(Event)) func(done, of int) {
 	return func(done, of int) { event(Event{Kind: Rollouts, Done: done, Of: of}) }
 }
 
-// Sample rolls out the tasks of the first steps of a job and hands each trajectory over as it ends, one at a time. Nothing is trained.
-func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registries, f func(*trajectory.Trajectory) error) (err error) {
+// Sample rolls out the tasks of the first steps of a job and hands each trajectory over as it ends, one at a time. Nothing is trained. note is told what
+// the user should know, one at a time, also beside f.
+func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registries, note func(string), f func(*trajectory.Trajectory) error) (err error) {
 	if err := job.Samplable(j); err != nil {
 		return err
 	}
 	s := session.New(j)
 	defer func() { err = errors.Join(err, s.Close()) }()
+	s.Notes.Tell(note)
 	ended := 0 // f is called for one at a time
 	defer func() {
 		err = stopped(ctx, err, "trajectories that had ended: %d; those that were cut off are written with stop_reason cancelled", ended)
@@ -182,6 +189,7 @@ func Sample(ctx context.Context, j *job.Job, path string, steps int, r Registrie
 		return err
 	}
 	s.Sampler.AwaitAgents() // none goes on from before
+	defer s.NoteLeftOver()
 	return sample(ctx, &s.Sampler, deal, j.Rollout, steps, func(t *trajectory.Trajectory) error {
 		if ctx.Err() == nil {
 			ended++

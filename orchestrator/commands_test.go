@@ -13,6 +13,9 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
+// unheard is for what nobody in a test reads.
+func unheard(string) {}
+
 // A command refuses a job that it has nothing to do with before it opens a model.
 func TestCommandsRefuseAJobWithoutTasks(t *testing.T) {
 	const head = "version: 1\nname: x\nmodel: {path: /no/such/model}\n"
@@ -26,7 +29,7 @@ func TestCommandsRefuseAJobWithoutTasks(t *testing.T) {
 		require.NoError(t, err)
 		_, err = Evaluate(t.Context(), j, "", false, prebuilt(t), nil)
 		require.ErrorContains(t, err, want.eval)
-		err = Sample(t.Context(), j, "", 1, prebuilt(t), func(*trajectory.Trajectory) error { return nil })
+		err = Sample(t.Context(), j, "", 1, prebuilt(t), unheard, func(*trajectory.Trajectory) error { return nil })
 		require.ErrorContains(t, err, want.rollout)
 	}
 }

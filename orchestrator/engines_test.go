@@ -74,7 +74,7 @@ func TestAnUnknownKindOfEngineIsRefusedEarly(t *testing.T) {
 	j, err := job.Load("../examples/tiny.yaml", "engine={kind: parrot}")
 	require.NoError(t, err)
 	require.ErrorContains(t, validate(t.Context(), j, prebuilt(t)), `engine.kind: unknown kind "parrot", known are local, openai, vllm`)
-	err = Sample(t.Context(), j, "", 1, prebuilt(t), nil)
+	err = Sample(t.Context(), j, "", 1, prebuilt(t), unheard, nil)
 	require.ErrorContains(t, err, `engine.kind: unknown kind "parrot"`)
 	r := prebuilt(t)
 	r.Engines = engines.NewRegistry()

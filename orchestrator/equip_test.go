@@ -87,7 +87,7 @@ func TestToolsAndRewardsAreMadeOnce(t *testing.T) {
 			return err
 		}, false},
 		"sample": {func(j *job.Job, r Registries) error {
-			return Sample(t.Context(), j, "", 1, r, func(*trajectory.Trajectory) error { return nil })
+			return Sample(t.Context(), j, "", 1, r, unheard, func(*trajectory.Trajectory) error { return nil })
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,6 +34,7 @@ func Gateway(ctx context.Context, j *job.Job, path, dir string, r Registries, re
 	}
 	s := session.New(j)
 	s.Hold = true
+	s.Notes.Tell(note)
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if err := s.Equip(ctx, r); err != nil {
 		return err
@@ -63,6 +64,7 @@ func Gateway(ctx context.Context, j *job.Job, path, dir string, r Registries, re
 	ready(url)
 	<-ctx.Done()
 	d.running.Wait()
+	s.NoteLeftOver()
 	return d.failed
 }
 

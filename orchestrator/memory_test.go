@@ -101,8 +101,8 @@ func TestTheEngineIsPlannedWhereItComputes(t *testing.T) {
 // A job takes each remedy that it is advised. On a device the local engine computes in the trainer's type, so one that names it takes the other
 // together with the trainer.
 func TestAJobTakesItsRemedies(t *testing.T) {
-	for _, dtype := range []string{"auto", "float32"} {
-		sets := []string{"model.path=" + configured(t, 28), "device=cpu", "deterministic=false", "trainer.micro_batch_tokens=32768", "engine.dtype=" + dtype}
+	for _, engine := range []string{"engine.dtype=auto", "engine.dtype=float32", "engine.cache_tokens=100"} {
+		sets := []string{"model.path=" + configured(t, 28), "device=cpu", "deterministic=false", "trainer.micro_batch_tokens=32768", engine}
 		plan := func(more ...string) Memory {
 			j, err := job.Load("../examples/tiny.yaml", append(sets[:len(sets):len(sets)], more...)...)
 			require.NoError(t, err)

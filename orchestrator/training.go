@@ -80,9 +80,7 @@ func (t *training) loop(ctx context.Context) error {
 		<-told
 	}
 	t.objective.Stop()
-	if left := t.session.LeftOver(); left != "" {
-		t.session.Notes.Note(left)
-	}
+	t.session.NoteLeftOver()
 	t.console.news()
 	t.state.Seconds = t.seconds()
 	t.started = time.Time{}

@@ -94,7 +94,7 @@ func NewEnvironments(ctx context.Context, o EnvironmentOptions) (*Environments, 
 	l.env = append([]string{"PYTHONHASHSEED=0"}, o.Variables...) // the order of sets is the same in every worker
 	e := &Environments{launch: l, open: open}
 	if o.Stderr != nil {
-		e.stderr = &tail{to: o.Stderr}
+		e.stderr = newSaid(o.Stderr)
 	}
 	return e, nil
 }

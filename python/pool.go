@@ -62,7 +62,7 @@ var errClosed = errors.New("python: the file is closed")
 func newPool(l launch, load protocol.Request, o Options) *pool {
 	p := &pool{launch: l, load: load, max: o.Workers, kept: map[string]*worker{}, lost: map[string]string{}}
 	if o.Stderr != nil {
-		p.stderr = &tail{to: o.Stderr} // one write at a time
+		p.stderr = newSaid(o.Stderr) // one write at a time
 	}
 	p.context, p.cancel = context.WithCancel(context.Background())
 	p.ids.Store(load.ID)

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/python/protocol"
 	"github.com/agentfly/agentfly/sandbox"
 )
@@ -28,7 +29,7 @@ const (
 // worker is one process. Its counters belong to the pool's mutex.
 type worker struct {
 	process sandbox.Process
-	stderr  *tail
+	stderr  *said
 	gone    chan struct{} // closed when the process has ended and nothing of it runs
 	detail  string        // how it ended; after gone
 
@@ -58,7 +59,7 @@ func startWorker(ctx context.Context, l launch, copyTo io.Writer, ended func(*wo
 		return nil, fmt.Errorf("python: the worker does not start: %w", err)
 	}
 	w := &worker{
-		process: process, stderr: &tail{to: copyTo}, gone: make(chan struct{}), more: make(chan struct{}, 1), pending: map[int64]chan protocol.Reply{},
+		process: process, stderr: newSaid(copyTo), gone: make(chan struct{}), more: make(chan struct{}, 1), pending: map[int64]chan protocol.Reply{},
 		asks: map[int64]chan protocol.Ask{},
 	}
 	if file, ok := process.Stdin().(*os.File); ok {
@@ -327,29 +328,23 @@ func (w *worker) kill(why error) {
 	_ = w.process.Kill() // it may be gone already
 }
 
-// tail keeps the last bytes that were written to it.
-type tail struct {
+// said is standard error of a process: its end is kept, and all of it goes on to where people read it.
+type said struct {
 	mu   sync.Mutex
-	to   io.Writer
-	last []byte
+	to   io.Writer // nil: nowhere
+	tail *wording.Tail
 }
 
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.to != nil {
-		_, _ = t.to.Write(b) // for people
+func newSaid(to io.Writer) *said { return &said{to: to, tail: wording.NewTail(mostStderr)} }
+
+func (s *said) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.to != nil {
+		_, _ = s.to.Write(b) // for people
 	}
-	t.last = append(t.last, b...)
-	if extra := len(t.last) - mostStderr; extra > 0 {
-		t.last = append(t.last[:0], t.last[extra:]...)
-	}
-	return len(b), nil
+	return s.tail.Write(b)
 }
 
-// String is one line.
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.Join(strings.Fields(strings.ToValidUTF8(string(t.last), "")), " ")
-}
+// String is the end in one line.
+func (s *said) String() string { return strings.Join(strings.Fields(s.tail.String()), " ") }

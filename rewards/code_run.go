@@ -2,7 +2,6 @@ package rewards
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -15,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/sandbox"
 )
 
@@ -95,16 +95,16 @@ func carry(tests, code sandbox.Process, first []byte) (out graded, err error) {
 	var all sync.WaitGroup
 	defer all.Wait() // ends with the processes
 	defer func() { err = errors.Join(err, tests.Kill(), code.Kill()) }()
-	errs := [2]tailOf{}
+	errs := [2]*wording.Tail{wording.NewTail(4096), wording.NewTail(4096)}
 	for i, p := range []sandbox.Process{tests, code} {
-		all.Go(func() { _, _ = io.Copy(&errs[i], p.Stderr()) })
+		all.Go(func() { _, _ = io.Copy(errs[i], p.Stderr()) })
 	}
 	answers := bufio.NewReaderSize(code.Stdout(), 1<<16)
 	results := bufio.NewReaderSize(tests.Stdout(), 1<<16)
 	all.Go(func() { _, _ = tests.Stdin().Write(first) }) // nothing else is written before it is read
 	for i, r := range []*bufio.Reader{results, answers} {
 		if line, err := codeLine(r); err != nil || string(line) != "ready\n" {
-			return out, fmt.Errorf("%w: %s", errNotStarted, errs[i].last())
+			return out, fmt.Errorf("%w: %s", errNotStarted, reasonOf(errs[i]))
 		}
 	}
 	all.Go(func() {
@@ -171,29 +171,10 @@ func codeLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// tailOf keeps the end of what is written to it.
-type tailOf struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (t *tailOf) Write(data []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, data...)
-	if n := len(t.text) - 4096; n > 0 {
-		t.text = append(t.text[:0], t.text[n:]...)
-	}
-	return len(data), nil
-}
-
-// last is the last line.
-func (t *tailOf) last() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	lines := bytes.Split(bytes.TrimSpace(t.text), []byte("\n"))
-	if text := string(lines[len(lines)-1]); text != "" {
-		return text
+// reasonOf is the last line of what a process said on standard error.
+func reasonOf(said *wording.Tail) string {
+	if line := lastLine(strings.TrimSpace(said.String())); line != "" {
+		return line
 	}
 	return "it wrote nothing on standard error"
 }

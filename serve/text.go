@@ -97,20 +97,10 @@ func (t *textStream) cut(more string, last bool) string {
 	}
 	hold := 0
 	for _, s := range t.stops {
-		hold = max(hold, overlap(text, s))
+		hold = max(hold, wording.Overlap(text, s))
 	}
 	t.held = text[len(text)-hold:]
 	return text[:len(text)-hold]
-}
-
-// overlap is the length of the longest proper beginning of s that text ends with.
-func overlap(text, s string) int {
-	for n := min(len(text), len(s)-1); n > 0; n-- {
-		if strings.HasSuffix(text, s[:n]) {
-			return n
-		}
-	}
-	return 0
 }
 
 // end returns the rest: what is pending, broken characters as U+FFFD, and what was held back.

@@ -216,14 +216,8 @@ func (w *world) Reset(_ context.Context, s environments.Start) (environments.Obs
 	return environments.Text(w.level.draw(w.s)), nil
 }
 
-// direction is the index in names of an action, or of its first letter alone; -1: it is none.
-func direction(text string) int {
-	text = strings.ToLower(strings.TrimSpace(text[:min(len(text), 64)]))
-	return slices.IndexFunc(names, func(name string) bool { return text == name || text == name[:1] })
-}
-
 func (w *world) Step(_ context.Context, a environments.Action) (environments.Result, error) {
-	d := direction(a.Text)
+	d := environments.ActionOf(names, a.Text)
 	if d < 0 {
 		w.steps++
 		room := w.level.draw(w.s)

@@ -62,6 +62,6 @@ func TestRewards(t *testing.T) {
 // An action is a name, in any case, or its first letter alone, so that a model of one token a letter needs one for an action.
 func TestFirstLetters(t *testing.T) {
 	for text, want := range map[string]int{"up": 0, "u": 0, "D": 1, " l\n": 2, "Right": 3, "r": 3, "": -1, "ri": -1, "x": -1} {
-		require.Equal(t, want, direction(text), "%q", text)
+		require.Equal(t, want, environments.ActionOf(names, text), "%q", text)
 	}
 }

@@ -46,25 +46,53 @@ func leftOver(r *tools.Registry) string {
 	return "calls are still running that ignored their deadline (" + strings.Join(parts, ", ") + "); these tools must honour ctx"
 }
 
-// Notes are what the user should know of how a job runs.
+// Notes are what the user should know of how a job runs. They are kept until somebody takes them, or told at once (Tell).
 type Notes struct {
-	early []string // known before it begins
 	mu    sync.Mutex
-	late  []string        // of what happens meanwhile; behind mu
-	said  map[string]bool // behind mu
+	early []string // known before it begins
+	late  []string // of what happens meanwhile
+	said  map[string]bool
+	tell  func(line string) // nil: they are kept
+}
+
+// Tell has tell called with each note, in order and for one at a time: with those that are kept now, and with each that comes later.
+func (n *Notes) Tell(tell func(line string)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, line := range append(n.early, n.late...) {
+		tell(line)
+	}
+	n.early, n.late, n.tell = nil, nil, tell
+}
+
+// add tells a line, or keeps it in to. mu is held.
+func (n *Notes) add(to *[]string, line string) {
+	if n.tell != nil {
+		n.tell(line)
+		return
+	}
+	*to = append(*to, line)
 }
 
 // Know notes something before the run begins.
-func (n *Notes) Know(line string) { n.early = append(n.early, line) }
+func (n *Notes) Know(line string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.add(&n.early, line)
+}
 
 // Early is what was known before the run began.
-func (n *Notes) Early() []string { return n.early }
+func (n *Notes) Early() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.early
+}
 
-// Note notes something that happens while the run goes on. It is safe for concurrent use.
+// Note notes something that happens while the run goes on. It is safe for concurrent use, as the others are.
 func (n *Notes) Note(line string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.late = append(n.late, line)
+	n.add(&n.late, line)
 }
 
 // Once is Note for what is true of the whole run, and is told once.
@@ -75,7 +103,8 @@ func (n *Notes) Once(line string) {
 		n.said = map[string]bool{}
 	}
 	if !n.said[line] {
-		n.said[line], n.late = true, append(n.late, line)
+		n.said[line] = true
+		n.add(&n.late, line)
 	}
 }
 

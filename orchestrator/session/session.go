@@ -221,7 +221,9 @@ func (s *Session) openGuests(ctx context.Context) (err error) {
 	if s.Guests, err = openGuests(ctx, s.Job, o, s.resources.Sandbox, s.Hold); err != nil {
 		return err
 	}
-	s.Notes.Know(fmt.Sprintf("agents of other programs sample over the gateway at %s", s.Guests.url))
+	if !s.Hold { // else who lets it answer says where it is
+		s.Notes.Know(fmt.Sprintf("agents of other programs sample over the gateway at %s", s.Guests.url))
+	}
 	s.Sampler.External = s.Guests.sampled()
 	return nil
 }
@@ -292,8 +294,12 @@ func (s *Session) Trainer(a *algorithms.Algorithm, ranks *processes.Group, versi
 // Pools are the pools of all that the job lends to trajectories, as they are now: its environments, and what its tools keep ready.
 func (s *Session) Pools() []pool.Stats { return s.resources.Pools().All() }
 
-// LeftOver says which tools still run calls that nobody waits for; "": none.
-func (s *Session) LeftOver() string { return leftOver(s.Sampler.Tools) }
+// NoteLeftOver notes which tools still run calls that nobody waits for.
+func (s *Session) NoteLeftOver() {
+	if left := leftOver(s.Sampler.Tools); left != "" {
+		s.Notes.Note(left)
+	}
+}
 
 // Close closes what was opened and equipped.
 func (s *Session) Close() error {

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-python/gpython/py"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 const widest = 1 << 16 // characters of a formatted field
@@ -291,7 +293,7 @@ func (f field) float(value py.Object) (string, error) {
 // shortFloat is a float of so many digits that is still seen to be one: it has a point or an exponent.
 func shortFloat(x float64, digits int) string {
 	if math.IsInf(x, 0) || math.IsNaN(x) {
-		return floatText(x)
+		return wording.PythonFloat(x)
 	}
 	s := strconv.FormatFloat(x, 'e', digits-1, 64)
 	mantissa, power, _ := strings.Cut(s, "e")

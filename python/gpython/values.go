@@ -10,7 +10,6 @@ import (
 	"math"
 	"math/big"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-python/gpython/py"
@@ -103,7 +102,7 @@ func write(b *bytes.Buffer, v py.Object, depth int) error {
 		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
 			return py.ExceptionNewf(py.ValueError, "the function returned nan or an infinity; return finite numbers")
 		}
-		b.WriteString(floatText(float64(v)))
+		b.WriteString(wording.PythonFloat(float64(v)))
 		return nil
 	case py.StringDict:
 		b.WriteByte('{')
@@ -184,7 +183,7 @@ func repr(v py.Object) (string, error) {
 	}
 	switch v := v.(type) {
 	case py.Float:
-		return floatText(float64(v)), nil
+		return wording.PythonFloat(float64(v)), nil
 	case *py.Exception:
 		return exceptionText(v, "__repr__")
 	case *py.List:
@@ -226,24 +225,6 @@ func repr(v py.Object) (string, error) {
 		return py.ReprAsString(v)
 	}
 	return open + strings.Join(parts, ", ") + end, failed
-}
-
-// floatText is the shortest text that means the number, as CPython writes it.
-func floatText(x float64) string {
-	switch {
-	case math.IsInf(x, 0):
-		return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(x, 'f', -1, 64)), "+")
-	case math.IsNaN(x):
-		return "nan"
-	}
-	if size := math.Abs(x); size != 0 && (size < 1e-4 || size >= 1e16) {
-		return strconv.FormatFloat(x, 'e', -1, 64)
-	}
-	s := strconv.FormatFloat(x, 'f', -1, 64)
-	if !strings.Contains(s, ".") {
-		s += ".0"
-	}
-	return s
 }
 
 // exception is what Python code raised; nil where err is none.

@@ -51,7 +51,7 @@ func (s *stdio) Read(ctx context.Context) (jsonrpc.Message, error) {
 		if err == nil {
 			return message, nil
 		}
-		_, _ = s.process.said.Write(append(bytes.Clone(line[:min(len(line), tailBytes-1)]), '\n'))
+		_, _ = s.process.said.Write(append(bytes.Clone(line[:min(len(line), mostSaid-1)]), '\n'))
 	}
 	return nil, ctx.Err()
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agentfly/agentfly/internal/procgroup"
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // process is the server's, with all that it starts. It runs in a process group of its own.
@@ -19,7 +20,7 @@ type process struct {
 	group  *procgroup.Group
 	in     *os.File      // its standard input
 	out    *os.File      // its standard output
-	said   *tail         // on its standard error
+	said   *wording.Tail // on its standard error
 	mark   string        // in the environment of it and of what it starts
 	silent atomic.Bool   // its output has ended
 	ended  chan struct{} // closed when it and all that it started are gone
@@ -30,7 +31,7 @@ type process struct {
 const markName = "AGENTFLY_MCP_SERVER"
 
 func start(c config) (*process, error) {
-	p := &process{said: new(tail), mark: markName + "=" + rand.Text(), ended: make(chan struct{})}
+	p := &process{said: wording.NewTail(mostSaid), mark: markName + "=" + rand.Text(), ended: make(chan struct{})}
 	command := exec.Command(c.Command[0], c.Command[1:]...)
 	command.Dir, command.Env = c.Dir, append(c.environment(), p.mark)
 	stdin, in, err := os.Pipe()

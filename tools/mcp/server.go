@@ -220,7 +220,7 @@ const subscribed = "notifications/subscriptions/acknowledged"
 func (s *server) startError(begin, ctx context.Context, l *connection, err error) error {
 	said := ""
 	if l.process != nil {
-		said = l.process.said.String()
+		said = saidBy(l.process.said)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -228,7 +228,7 @@ func (s *server) startError(begin, ctx context.Context, l *connection, err error
 	case begin.Err() != nil:
 		return fmt.Errorf("%s: the server did not say what it offers within %s%s", s.config.name(), s.bounds.start, said)
 	case l.process != nil && l.process.silent.Load() && waitFor(l.process.ended, s.bounds.grace): // its end is the reason
-		return fmt.Errorf("%s: the server %s before it said what it offers%s", s.config.name(), l.process.exit(), l.process.said)
+		return fmt.Errorf("%s: the server %s before it said what it offers%s", s.config.name(), l.process.exit(), saidBy(l.process.said))
 	}
 	if l.web != nil && errors.Is(err, sdk.ErrConnectionClosed) { // the library may close the connection before it says why
 		if why, _ := l.web.refusal.Load().(string); why != "" {
@@ -322,7 +322,7 @@ func (l *connection) close(atOnce bool, grace time.Duration) string {
 		}
 		<-l.over
 		l.work.Wait()
-		return "the server " + reason + l.process.said.String()
+		return "the server " + reason + saidBy(l.process.said)
 	}
 	timer := time.AfterFunc(grace, l.web.abort) // what still runs
 	defer timer.Stop()

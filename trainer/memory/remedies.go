@@ -18,6 +18,9 @@ type Remedy struct {
 	After  Need   `json:"after"`  // what is needed then
 }
 
+// leastCache is the smallest engine.cache_tokens that a job takes.
+const leastCache = 64
+
 // Remedies are what lowers the need in a place, the greatest saving first; each is taken alone.
 func Remedies(s Setting, place string) (out []Remedy) {
 	before := Of(s).Machine(place, s)
@@ -64,7 +67,7 @@ func Remedies(s Setting, place string) (out []Remedy) {
 		try(fmt.Sprintf("--ranks %d", 2*s.Ranks), "that many devices", func(c *Setting) { c.Ranks *= 2 })
 	}
 	if e := s.Engine; e != nil {
-		if half := max(e.CacheTokens/2, (s.Longest+15)/16*16); half < e.CacheTokens { // blocks of 16 tokens that hold the longest sequence
+		if half := max(e.CacheTokens/2, (s.Longest+15)/16*16, leastCache); half < e.CacheTokens { // blocks of 16 tokens that hold the longest sequence
 			try(fmt.Sprintf("engine.cache_tokens=%d", half), "fewer sequences are decoded at once", func(c *Setting) {
 				less := *e
 				less.CacheTokens = half
