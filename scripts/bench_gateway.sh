@@ -5,13 +5,7 @@ set -euo pipefail
 unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 version=${LITELLM_VERSION:-1.106.2}
-folder=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/litellm-$version
-if ! test -e "$folder/ready"; then
-  rm -rf "$folder"
-  python3 -m venv "$folder" >&2
-  "$folder/bin/pip" -q install "litellm[proxy]==$version" >&2 || { rm -rf "$folder"; echo "bench_gateway: LiteLLM $version cannot be installed" >&2; exit 1; }
-  touch "$folder/ready"
-fi
+folder=$(scripts/venv.sh "litellm-$version" "litellm[proxy]==$version")
 model=$(python3 scripts/fetch.py model)
 load=$(cut -d' ' -f1 /proc/loadavg)
 out=$(mktemp)

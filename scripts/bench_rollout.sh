@@ -10,7 +10,6 @@ unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 export no_proxy=127.0.0.1,localhost NO_PROXY=127.0.0.1,localhost PYTHONDONTWRITEBYTECODE=1
 aiohttp=3.14.5 openai=3.54.0 verifiers=0.1.14
-venv=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/rollout-peers-$aiohttp-$openai-$verifiers
 work=$(mktemp -d)
 server=
 stop() {
@@ -20,10 +19,8 @@ stop() {
 }
 trap stop EXIT
 peers=${PEERS-aiohttp aiohttp-1024 openai verifiers}
-if test -n "$peers" && ! test -e "$venv/ready"; then
-  rm -rf "$venv"
-  python3 -m venv "$venv"
-  "$venv/bin/pip" -q install --disable-pip-version-check "aiohttp==$aiohttp" "openai==$openai" "verifiers==$verifiers" && touch "$venv/ready"
+if test -n "$peers"; then
+  venv=$(scripts/venv.sh "rollout-peers-$aiohttp-$openai-$verifiers" "aiohttp==$aiohttp" "openai==$openai" "verifiers==$verifiers")
 fi
 model=${MODEL:-$(python3 scripts/fetch.py model)}
 CGO_ENABLED=0 go build -o "$work/bench" ./scripts/bench_rollout

@@ -136,10 +136,8 @@ for f in "$gotorch"/cgotorch/*.cc; do
 done
 if test -s "$jobs"; then
   # Builds that begin at once would compile every file as often; the second one waits and finds what the first one made.
-  if command -v flock >/dev/null; then
-    exec 9>"$cache/lock"
-    flock -n 9 || { echo "build: another build is at work; waiting for it" >&2; flock 9; }
-  fi
+  . "$here/scripts/alone.sh"
+  alone "$cache/build" "build: another build"
   echo "build: compiling $(wc -l <"$jobs") C++ files ($kind)" >&2
   dot=: # on a terminal each file that is done is a dot
   if test -t 2 && test "${TERM:-dumb}" != dumb && test -z "${AGENTFLY_PLAIN:-}"; then dot='printf . >\&2'; fi

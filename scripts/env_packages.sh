@@ -8,12 +8,6 @@ case ${1:-} in
 worlds) packages="reasoning-gym==0.1.25 textworld==1.7.0 alfworld==0.4.2 miniwob==1.1.0" ;;
 *) echo "env_packages: there is no set $1; the sets are the one without a name and worlds" >&2 && exit 2 ;;
 esac
-venv=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/environments-$(echo "$packages" | cksum | cut -d' ' -f1)
-if ! test -e "$venv/ready"; then
-  rm -rf "$venv"
-  python3 -m venv "$venv" >&2
-  # shellcheck disable=SC2086 # one word a package
-  "$venv/bin/pip" -q install $packages >&2 || { rm -rf "$venv"; echo "env_packages: the packages of the environments cannot be installed" >&2; exit 1; }
-  touch "$venv/ready"
-fi
+# shellcheck disable=SC2086 # one word a package
+venv=$("$(dirname "$0")/venv.sh" "environments-$(echo "$packages" | cksum | cut -d' ' -f1)" $packages)
 echo "$venv/bin/python"

@@ -10,14 +10,8 @@ case ${1:-} in
 mlflow) packages="mlflow==3.17.2" ;;
 *) echo "export_packages: there is no set $1; the sets are the one without a name and mlflow" >&2 && exit 2 ;;
 esac
-venv=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/export-$(echo "$packages" | cksum | cut -d' ' -f1)
-if ! test -e "$venv/ready"; then
-  rm -rf "$venv"
-  python3 -m venv "$venv" >&2
-  # shellcheck disable=SC2086 # one word a package
-  "$venv/bin/pip" -q install --no-cache-dir $packages >&2 || { rm -rf "$venv"; echo "export_packages: $packages cannot be installed" >&2; exit 1; }
-  touch "$venv/ready"
-fi
+# shellcheck disable=SC2086 # one word a package
+venv=$("$(dirname "$0")/venv.sh" "export-$(echo "$packages" | cksum | cut -d' ' -f1)" $packages)
 if test -n "${alone-}" && ! test -e "$venv/$alone"; then
   "$venv/bin/pip" -q install --no-cache-dir --no-deps --ignore-requires-python "$alone" >&2 || { echo "export_packages: $alone cannot be installed" >&2; exit 1; }
   touch "$venv/$alone"

@@ -4,34 +4,26 @@
 # mini/bin/python with mini-swe-agent, more/node_modules/.bin/opencode and codex, and claude/node_modules/.bin/claude (2 GB). Claude Code is proprietary: who
 # does not agree to its terms, https://code.claude.com/docs/en/legal-and-compliance, sets NO_CLAUDE_CODE=1.
 set -euo pipefail
+unset CDPATH # it would send cd elsewhere
 python="openai==3.54.0 anthropic==2.12.0 openai-agents==0.24.0 langgraph==1.2.22 langchain-openai==1.7.3 pydantic-ai-slim[openai,anthropic]==2.68.0"
 more="autogen-agentchat==0.7.5 autogen-ext[openai]==0.7.5 smolagents[openai]==1.26.0"
 mini="mini-swe-agent==2.4.6 mcp" # without mcp each of its calls fails
 node="@mariozechner/pi-coding-agent@0.73.1"
 claude="@anthropic-ai/claude-code@2.1.330" # a binary of its own, which needs no Node.js
 cli="opencode-ai@1.18.33 @openai/codex@0.169.0"
-folder=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/gateway-$(echo "$python $more $node" | cksum | cut -d' ' -f1)
-if ! test -e "$folder/ready"; then
-  rm -rf "$folder"
-  python3 -m venv "$folder" >&2
+here=$(cd "$(dirname "$0")" && pwd)
+name=gateway-$(echo "$python $more $node" | cksum | cut -d' ' -f1)
+# shellcheck disable=SC2086 # one word a package
+folder=$("$here/venv.sh" "$name" $python)
+if test "${1-}" = all; then # some of them want other versions of openai
   # shellcheck disable=SC2086 # one word a package
-  "$folder/bin/pip" -q install $python >&2 || { rm -rf "$folder"; echo "gateway_packages: the clients of the gateway cannot be installed" >&2; exit 1; }
-  touch "$folder/ready"
-fi
-if test "${1-}" = all && ! test -e "$folder/all/ready"; then # some of them want other versions of openai
-  rm -rf "$folder/all"
-  python3 -m venv "$folder/all" >&2
+  "$here/venv.sh" "$name/all" $more >&2
   # shellcheck disable=SC2086 # one word a package
-  "$folder/all/bin/pip" -q install $more >&2 || { rm -rf "$folder/all"; echo "gateway_packages: autogen and smolagents cannot be installed" >&2; exit 1; }
-  touch "$folder/all/ready"
+  "$here/venv.sh" "$name/mini" $mini >&2
 fi
-if test "${1-}" = all && ! test -e "$folder/mini/ready"; then
-  rm -rf "$folder/mini"
-  python3 -m venv "$folder/mini" >&2
-  # shellcheck disable=SC2086 # one word a package
-  "$folder/mini/bin/pip" -q install $mini >&2 || { rm -rf "$folder/mini"; echo "gateway_packages: mini-swe-agent cannot be installed" >&2; exit 1; }
-  touch "$folder/mini/ready"
-fi
+# shellcheck source=/dev/null
+. "$here/alone.sh"
+alone "$folder/npm" "gateway_packages: another installation"
 if test "${1-}" = all && command -v npm >/dev/null && ! test -e "$folder/more/ready"; then
   # shellcheck disable=SC2086 # one word a package
   if npm install --silent --no-audit --no-fund --prefix "$folder/more" $cli >&2; then

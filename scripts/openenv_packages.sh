@@ -3,12 +3,6 @@
 # that hold our client and server against OpenEnv's. OpenEnv needs fastmcp 3, which other packages that the tests use exclude.
 set -euo pipefail
 packages="openenv==0.10.0 fastmcp==3.4.10 fastapi==0.165.0 pydantic==2.14.3 starlette==1.10.0 uvicorn==0.54.0 websockets==17.4"
-venv=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/openenv-0.10.0
-if ! test -e "$venv/ready"; then
-  rm -rf "$venv"
-  python3 -m venv "$venv" >&2
-  # shellcheck disable=SC2086 # one word a package
-  "$venv/bin/pip" -q install $packages >&2 || { rm -rf "$venv"; echo "openenv_packages: openenv cannot be installed" >&2; exit 1; }
-  touch "$venv/ready"
-fi
+# shellcheck disable=SC2086 # one word a package
+venv=$("$(dirname "$0")/venv.sh" openenv-0.10.0 $packages)
 echo "$venv/bin/python"

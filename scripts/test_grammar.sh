@@ -8,13 +8,7 @@ scripts/check_machine.sh
 version=1.9.1
 export AGENTFLY_LLGUIDANCE=${AGENTFLY_LLGUIDANCE:-}
 if test -z "$AGENTFLY_LLGUIDANCE"; then
-  folder=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/llguidance-$version
-  if ! test -e "$folder/ready"; then
-    rm -rf "$folder"
-    python3 -m venv "$folder" >&2
-    "$folder/bin/pip" -q install --disable-pip-version-check "llguidance==$version" >&2 || { rm -rf "$folder"; echo "test_grammar: llguidance $version cannot be installed" >&2; exit 1; }
-    touch "$folder/ready"
-  fi
+  folder=$(scripts/venv.sh "llguidance-$version" "llguidance==$version")
   AGENTFLY_LLGUIDANCE=$folder/bin/python
 fi
 CGO_ENABLED=0 go test -count=1 -v -timeout 20m -run '^TestMasksAgreeWithLLGuidance$' ./grammar

