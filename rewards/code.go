@@ -2,6 +2,8 @@ package rewards
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -109,6 +111,9 @@ func (c codeTests) score(ctx context.Context, in Input) (Score, error) {
 	} else {
 		got, err = c.runTexts(ctx, codeRequest{setup, code, entry, texts})
 	}
+	if idle := (idleTest{}); errors.As(err, &idle) {
+		err = fmt.Errorf("task %q: the field %q: %w", in.Task.ID, c.Tests, err)
+	}
 	if err != nil {
 		return Score{}, err
 	}
@@ -136,7 +141,11 @@ func (c codeTests) tests(task trajectory.Task) ([]string, []inputOutput, error) 
 	if !ok {
 		return nil, nil, fmt.Errorf("task %q has no field %q; add the column to the data or name another one", task.ID, c.Tests)
 	}
+	asText := fmt.Errorf("task %q: the field %q holds a JSON list or object as text, which any code would pass; store the list itself in the task: of Python texts, or of {input, output}", task.ID, c.Tests)
 	if text, ok := v.(string); ok && strings.TrimSpace(text) != "" {
+		if jsonText(text) {
+			return nil, nil, asText
+		}
 		return []string{text}, nil, nil
 	}
 	list, ok := v.([]any)
@@ -148,6 +157,9 @@ func (c codeTests) tests(task trajectory.Task) ([]string, []inputOutput, error) 
 	for _, item := range list {
 		switch item := item.(type) {
 		case string:
+			if jsonText(item) {
+				return nil, nil, asText
+			}
 			texts = append(texts, item)
 		case map[string]any:
 			input, okIn := item["input"].(string)
@@ -164,6 +176,12 @@ func (c codeTests) tests(task trajectory.Task) ([]string, []inputOutput, error) 
 		return nil, nil, wrong()
 	}
 	return texts, pairs, nil
+}
+
+// jsonText says whether a text is a list or an object of JSON. It is an expression of Python too, and asserts nothing.
+func jsonText(text string) bool {
+	text = strings.TrimSpace(text)
+	return (strings.HasPrefix(text, "[") || strings.HasPrefix(text, "{")) && json.Valid([]byte(text))
 }
 
 // trajectoryCode is the code that a trajectory ends with.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -87,6 +88,16 @@ func (c codeTests) runTexts(ctx context.Context, request codeRequest) (out grade
 	return out, err
 }
 
+// idleTest is a test that any code passes that runs, and why. Rewards for it would teach anything.
+type idleTest struct {
+	number int // from 1
+	why    string
+}
+
+func (e idleTest) Error() string {
+	return fmt.Sprintf("test %d passes with any code that runs: %s", e.number, e.why)
+}
+
 var errNotStarted = errors.New("python3 did not start in the sandbox")
 
 // carry takes messages from one process to the other until the tests are done or a process has ended. Where one of them ended blind, the tests say
@@ -135,6 +146,10 @@ func carry(tests, code sandbox.Process, first []byte) (out graded, err error) {
 			refused[rest] = true
 		case "W":
 			trusted[rest] = true
+		case "N":
+			n, why, _ := strings.Cut(rest, " ")
+			i, err := strconv.Atoi(n)
+			return out, errors.Join(idleTest{i + 1, why}, err)
 		case "T":
 			out.tampered = true
 		case "C":

@@ -1,7 +1,8 @@
 """Runs tests on code that another process runs (code_answers.py). Here are the tests, their expectations and the comparisons: what the
 code returns is rebuilt as plain data of this process, and where only the code could answer whether a value is right, that is refused.
 code_values.py stands before this. The first line of standard input is the request; P NUMBER says that a test passed, R that what it did
-does not cross, W that it passed with a comparison that the code made, T that the code tampered, C is a line for the code."""
+does not cross, W that it passed with a comparison that the code made, N that any code passes it that runs, and why, T that the code tampered, C is a line
+for the code."""
 import ast
 import builtins
 import importlib
@@ -344,7 +345,35 @@ class Tests(Peer):
                 if not result.wasSuccessful():
                     raise AssertionError(name)
 
+    def idle(self):
+        """The number of a test that any code passes that runs, and why, or None. A text that only prepares a later one is none of them."""
+        methods, checked = self.methods(), False
+        for number, test in reversed(list(enumerate(self.request["tests"]))):
+            try:
+                body = ast.parse(test).body
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                body = None  # it fails with any code
+            if body is None or any(acts(node, self.request["entry"], methods) for node in body):
+                checked = True
+            elif not checked or not any(isinstance(node, BINDS) for node in body):
+                return number, idleness(body, self.request["entry"])
+        return None
+
+    def methods(self):
+        """Whether any class that a test can derive from has methods that unittest calls."""
+        for text in [self.request["setup"]] + self.request["tests"]:
+            try:
+                classes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef)]
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                return True
+            if any(unittests(name) for one in classes for node in one.body for name in bound(node)):
+                return True
+        return False
+
     def grade(self):
+        idle = self.idle()
+        if idle:
+            return self.result("N %d %s" % idle)
         try:
             self.load()
         except BaseException:
@@ -378,6 +407,65 @@ def fed_of(x):
 
 def checks(node):
     return isinstance(node, ast.Assert) or isinstance(node, ast.Call) and getattr(node.func, "attr", "").startswith(("assert", "fail"))
+
+
+# Statements that give names something, conditions that do not hold here, and expressions that are values as they stand.
+BINDS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.If)
+MAIN = [ast.dump(ast.parse(text, mode="eval").body) for text in ("__name__ == '__main__'", "'__main__' == __name__")]
+VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.unaryop, ast.expr_context)
+
+
+def acts(node, entry, methods):
+    """Whether a statement does anything that can fail. What is not known to do nothing counts: a call, a name that is read, a loop."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        called = node.name.startswith("test_") or node.name == "check" and entry
+        defaults = node.args.defaults + [d for d in node.args.kw_defaults if d]
+        return bool(node.decorator_list) or not all(map(value, defaults)) or called and any(acts(n, "", methods) for n in node.body)
+    if isinstance(node, ast.ClassDef):
+        derived = any(getattr(base, "id", "") != "object" for base in node.bases)
+        names = [n for n in node.body if not isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        return bool(node.decorator_list or node.keywords) or derived and methods or any(acts(n, "", methods) for n in names)
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return any(name == "*" or name.startswith("test_") or name == "check" and entry for name in bound(node))
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        plain = all(isinstance(t, ast.Name) and not t.id.startswith("__") for t in getattr(node, "targets", None) or [node.target])
+        return not plain or node.value is not None and not value(node.value)
+    if isinstance(node, ast.If):  # the main guard: the tests are no main program
+        return ast.dump(node.test) not in MAIN or any(acts(n, entry, methods) for n in node.orelse)
+    if isinstance(node, (ast.Expr, ast.Return)):
+        return node.value is not None and not value(node.value)
+    return not isinstance(node, (ast.Pass, ast.Global, ast.Nonlocal))
+
+
+def value(node):
+    return all(isinstance(n, VALUES) for n in ast.walk(node))
+
+
+def bound(node):
+    """The names that a definition, an import or an assignment binds."""
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return [alias.asname or alias.name for alias in node.names]
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return [node.name]
+    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+
+
+def unittests(name):
+    return name.startswith("test") or name == "runTest"
+
+
+def idleness(body, entry):
+    """Why a test in which nothing acts checks nothing, in words for who wrote the task."""
+    if any(isinstance(n, ast.If) for n in body):
+        return "what stands under if __name__ == '__main__' does not run"
+    names = [n.name for n in body if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
+    if "check" in names and not entry:
+        return "it defines check and does not call it; name the field with the function that it gets in the parameter entry"
+    if names:
+        return "it defines %s, in which nothing runs: of what a test defines, functions test_… and methods test… of unittest's classes run" % ", ".join(names)[:200]
+    if any(isinstance(n, ast.Expr) and not isinstance(n.value, ast.Constant) for n in body):
+        return "it is a value; a list of tests is stored as a list, not as its text"
+    return "there is no assert and no call in it"
 
 
 def reached(module, name):
