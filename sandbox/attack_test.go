@@ -256,6 +256,48 @@ print("tried everything")
 	require.Empty(t, reached)
 }
 
+// A folder of the host that is shown read-only leads to no service that listens in it.
+func TestAttackShownSockets(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *Sandbox) {
+		dir := t.TempDir()
+		require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755))
+		require.NoError(t, os.Chmod(dir, 0o755))
+		stream, datagrams := filepath.Join(dir, "stream"), filepath.Join(dir, "datagrams")
+		listener, err := net.Listen("unix", stream)
+		require.NoError(t, err)
+		defer listener.Close()
+		log, err := net.ListenPacket("unixgram", datagrams)
+		require.NoError(t, err)
+		defer log.Close()
+		require.NoError(t, os.Chmod(stream, 0o777))
+		require.NoError(t, os.Chmod(datagrams, 0o777))
+		p := python(`
+stream, datagrams = sys.argv[1:]
+def connect(kind, to): socket.socket(socket.AF_UNIX, kind).connect(to)
+attempt("stream", connect, socket.SOCK_STREAM, stream)
+attempt("datagrams", connect, socket.SOCK_DGRAM, datagrams)
+attempt("datagram", lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"x", datagrams))
+for kind in (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+    attempt("pair %d" % kind, lambda: socket.socketpair(socket.AF_UNIX, kind)[0].sendto(b"x", datagrams))
+a, b = socket.socketpair(); a.send(b"x"); assert b.recv(1) == b"x"
+attempt("a pair's", a.connect, stream, refused=(errno.EISCONN,))
+import multiprocessing
+multiprocessing.set_start_method("fork")
+a, b = multiprocessing.Pipe(); a.send("x"); assert b.recv() == "x"
+print("tried everything")
+`, stream, datagrams)
+		p.ReadOnly = []string{dir}
+		contained(t, attack(t, s, p))
+		require.NoError(t, log.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
+		_, _, err = log.ReadFrom(make([]byte, 10))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+
+		p.ReadOnly = []string{stream}
+		_, err = s.Run(t.Context(), p)
+		require.ErrorContains(t, err, "is a socket or a named pipe; what is shown read-only are folders and files")
+	})
+}
+
 func TestAttackSystemCalls(t *testing.T) {
 	s := open(t)
 	r := attack(t, s, python(`

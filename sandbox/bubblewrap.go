@@ -57,6 +57,7 @@ type bubblewrap struct {
 	bwrap, setpriv, prlimit, mount string
 	nsenter                        string // "": nothing can be served inside
 	filter                         []byte
+	shownFilter                    []byte   // where folders of the host are shown
 	base                           []string // arguments that every program has
 	root                           bool
 }
@@ -78,6 +79,10 @@ func openBubblewrap(ctx context.Context) (*Sandbox, error) {
 	}
 	b.nsenter, _ = inUsr("nsenter")
 	if b.filter, err = filter(confinement{families: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}}); err != nil {
+		return nil, err
+	}
+	// A folder that is read-only keeps nobody from connecting to a service of the host whose named socket lies in it.
+	if b.shownFilter, err = filter(confinement{families: []uint32{unix.AF_INET, unix.AF_INET6}}); err != nil {
 		return nil, err
 	}
 	b.base = b.arguments()
@@ -161,7 +166,11 @@ func (b *bubblewrap) command(p Program, l Limits) (out *launch, err error) {
 	if err != nil {
 		return out, err
 	}
-	for _, data := range [][]byte{b.filter, []byte(passwd), []byte(group)} {
+	seccomp := b.filter
+	if p.shows() {
+		seccomp = b.shownFilter
+	}
+	for _, data := range [][]byte{seccomp, []byte(passwd), []byte(group)} {
 		f, err := filled(data)
 		if err != nil {
 			return out, err

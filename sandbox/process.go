@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -172,6 +173,11 @@ func check(p Program) error {
 			return fmt.Errorf("sandbox: %q is not an absolute path", path)
 		}
 	}
+	for _, path := range p.ReadOnly {
+		if info, err := os.Stat(path); err == nil && info.Mode()&(fs.ModeSocket|fs.ModeNamedPipe) != 0 {
+			return fmt.Errorf("sandbox: %q is a socket or a named pipe; what is shown read-only are folders and files", path)
+		}
+	}
 	for _, m := range p.Mounts {
 		if err := m.check(); err != nil {
 			return err
@@ -183,6 +189,11 @@ func check(p Program) error {
 		}
 	}
 	return nil
+}
+
+// shows says whether the program sees folders in which the host's services may listen. A writable mount is a copy made for the program.
+func (p Program) shows() bool {
+	return len(p.ReadOnly) > 0 || slices.ContainsFunc(p.Mounts, func(m Mount) bool { return !m.Writable })
 }
 
 // taken are the folders of the root that every sandbox has already.

@@ -220,10 +220,11 @@ func (c confinement) sockets() []bpf.Instruction {
 	return append(body, refuse(unix.EAFNOSUPPORT))
 }
 
-// pairs allows those of local sockets. One of datagrams could send to any named socket of the machine, such as that of its log.
+// pairs allows those of local sockets. Where the program may make no named ones, one of datagrams would do instead: it could send to any
+// named socket that it sees, such as that of the machine's log.
 func (c confinement) pairs() []bpf.Instruction {
 	local := []bpf.Instruction{allow}
-	if c.shared {
+	if !slices.Contains(c.families, unix.AF_UNIX) {
 		local = []bpf.Instruction{
 			arg(1), bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf}, // without SOCK_CLOEXEC and SOCK_NONBLOCK
 			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_STREAM, SkipTrue: 1}, refuse(unix.EPERM), allow,

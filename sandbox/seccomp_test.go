@@ -49,6 +49,7 @@ func answer(t *testing.T, c confinement, number uint32, args ...uint64) string {
 
 var (
 	isolated = confinement{families: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}} // of bubblewrap
+	shown    = confinement{families: []uint32{unix.AF_INET, unix.AF_INET6}}               // of bubblewrap with folders of the host
 	shared   = confinement{shared: true}                                                  // of landlock for root
 	owner    = confinement{shared: true, owner: true}                                     // of landlock for a user
 )
@@ -147,4 +148,8 @@ func TestFilter(t *testing.T) {
 	for _, number := range denied {
 		require.Equal(t, "EPERM", answer(t, isolated, number), "%d", number)
 	}
+	require.Equal(t, "EAFNOSUPPORT", answer(t, shown, unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM, 0))
+	require.Equal(t, "allow", answer(t, shown, unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, 0))
+	require.Equal(t, "allow", answer(t, shown, unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_STREAM))
+	require.Equal(t, "EPERM", answer(t, shown, unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_DGRAM))
 }
