@@ -107,7 +107,7 @@ func (j *judge) Score(ctx context.Context, in Input) (Score, error) {
 		return Score{}, err
 	}
 	question := j.questionOf(prompt)
-	text, cached, err := j.cache.get(ctx, fmt.Sprint(j.URL, j.Answer, j.Min, j.Max), question, func() (string, error) { return j.ask(ctx, question) })
+	text, cached, err := j.cache.get(ctx, fmt.Sprint(j.URL, j.Answer, j.Min, j.Max), question, j.readable, func() (string, error) { return j.ask(ctx, question) })
 	if err != nil {
 		return Score{}, err
 	}
@@ -210,6 +210,11 @@ func (j *judge) read(text string) (float64, error) {
 		return 0, fmt.Errorf("the judge's number is %s; it must be from %v to %v", clipped(word), j.Min, j.Max)
 	}
 	return (x - j.Min) / (j.Max - j.Min), nil
+}
+
+func (j *judge) readable(text string) bool {
+	_, err := j.read(text)
+	return err == nil
 }
 
 func clipped(s string) string {

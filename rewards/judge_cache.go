@@ -42,9 +42,10 @@ func openAnswers(r *resources.Resources, off bool) (*answers, error) {
 	return a, nil
 }
 
-// get returns the kept answer, or asks and keeps it. An error is not kept. Who waits for another's question asks it itself when that
+// get returns the kept answer, or asks and keeps it. One that is kept and not good, such as a file that a power cut emptied, counts as missing. An
+// error is not kept. Who waits for another's question asks it itself when that
 // fails, for the other may have run out of its own time.
-func (a *answers) get(ctx context.Context, kind string, q openai.ChatCompletionRequest, ask func() (string, error)) (text string, cached bool, err error) {
+func (a *answers) get(ctx context.Context, kind string, q openai.ChatCompletionRequest, good func(text string) bool, ask func() (string, error)) (text string, cached bool, err error) {
 	key, err := contentKey(kind, q)
 	if err != nil {
 		return "", false, err
@@ -59,7 +60,7 @@ func (a *answers) get(ctx context.Context, kind string, q openai.ChatCompletionR
 		}
 		a.mu.Unlock()
 		if mine {
-			cached, err := a.answer(key, p, ask)
+			cached, err := a.answer(key, p, good, ask)
 			return p.text, cached, err
 		}
 		select {
@@ -74,7 +75,7 @@ func (a *answers) get(ctx context.Context, kind string, q openai.ChatCompletionR
 }
 
 // answer reads what was kept, or asks, for those who wait. Only one does at a time: between the two nobody else can have asked.
-func (a *answers) answer(key string, p *pendingAnswer, ask func() (string, error)) (cached bool, err error) {
+func (a *answers) answer(key string, p *pendingAnswer, good func(text string) bool, ask func() (string, error)) (cached bool, err error) {
 	p.err = errors.New("the judge's answer was not waited for") // if ask panics
 	defer func() {
 		a.mu.Lock()
@@ -82,7 +83,7 @@ func (a *answers) answer(key string, p *pendingAnswer, ask func() (string, error
 		a.mu.Unlock()
 		close(p.done)
 	}()
-	if text, ok := a.read(key); ok {
+	if text, ok := a.read(key); ok && good(text) {
 		p.text, p.err = text, nil
 		return true, nil
 	}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -206,6 +208,22 @@ func TestJudgeThatIsCut(t *testing.T) {
 	require.Equal(t, 1.0, scored(t, j, judged("Paris")).Value)
 }
 
+// A kept answer that a power cut emptied is asked for anew and replaced; it failed its trajectories in every run.
+func TestJudgeKeepsNothingThatCannotBeRead(t *testing.T) {
+	e := newEndpoint(t, func(w http.ResponseWriter, _ int64, _ string) { says(w, "yes") })
+	j, _ := judging(t, e, nil)
+	require.Equal(t, 0.0, scored(t, j, judged("Paris")).Parts["cached"])
+	files, err := filepath.Glob(filepath.Join(j.cache.folder, "*", "*.txt"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	for n, damaged := range []string{"", "\x00\x00\x00"} {
+		require.NoError(t, os.WriteFile(files[0], []byte(damaged), 0o644))
+		require.Equal(t, Score{1, map[string]float64{"cached": 0}}, scored(t, j, judged("Paris")))
+		require.Equal(t, Score{1, map[string]float64{"cached": 1}}, scored(t, j, judged("Paris")))
+		require.EqualValues(t, n+2, e.requests.Load())
+	}
+}
+
 // TestJudgeDeadline: an endpoint that does not answer ends with the caller's deadline, and each attempt with its own.
 func TestJudgeDeadline(t *testing.T) {
 	free := make(chan struct{})
@@ -276,10 +294,11 @@ func TestJudgeConcurrency(t *testing.T) {
 func TestAnswersWait(t *testing.T) {
 	a := &answers{folder: t.TempDir(), pending: map[string]*pendingAnswer{}}
 	q := (&judge{}).questionOf("x")
+	good := func(text string) bool { return text == "again" }
 	asking, fail := make(chan struct{}), make(chan struct{})
 	first := make(chan error)
 	go func() {
-		_, _, err := a.get(t.Context(), "k", q, func() (string, error) {
+		_, _, err := a.get(t.Context(), "k", q, good, func() (string, error) {
 			close(asking)
 			<-fail
 			return "", errors.New("mine")
@@ -289,13 +308,13 @@ func TestAnswersWait(t *testing.T) {
 	<-asking
 	second := make(chan string)
 	go func() {
-		text, _, _ := a.get(t.Context(), "k", q, func() (string, error) { return "again", nil })
+		text, _, _ := a.get(t.Context(), "k", q, good, func() (string, error) { return "again", nil })
 		second <- text
 	}()
 	close(fail)
 	require.EqualError(t, <-first, "mine")
 	require.Equal(t, "again", <-second)
-	text, cached, err := a.get(t.Context(), "k", q, nil)
+	text, cached, err := a.get(t.Context(), "k", q, good, nil)
 	require.NoError(t, err)
 	require.Equal(t, "again", text)
 	require.True(t, cached)
