@@ -148,7 +148,7 @@ func (j *judge) ask(ctx context.Context, question openai.ChatCompletionRequest) 
 			settled = !note.Passing(err)
 			return note.After, settled, err
 		}
-		if _, err = j.read(text); err != nil && cut {
+		if _, err = j.read(text); cut && (err != nil || !j.alone(text)) {
 			settled = true
 			err = fmt.Errorf("the judge's answer was cut at %d tokens, before a verdict; raise max_tokens, which a reasoning model's thoughts count against too", j.MaxTokens)
 		}
@@ -210,6 +210,12 @@ func (j *judge) read(text string) (float64, error) {
 		return 0, fmt.Errorf("the judge's number is %s; it must be from %v to %v", clipped(word), j.Min, j.Max)
 	}
 	return (x - j.Min) / (j.Max - j.Min), nil
+}
+
+// alone says whether a text is a verdict and nothing else, so that what max_tokens cut off it cannot have been another one: a number may have had more
+// digits, and behind other lines the last one may have been a thought.
+func (j *judge) alone(text string) bool {
+	return j.Answer == "yes_no" && !strings.Contains(strings.TrimSpace(thought.ReplaceAllString(text, "")), "\n")
 }
 
 func (j *judge) readable(text string) bool {

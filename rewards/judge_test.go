@@ -208,6 +208,27 @@ func TestJudgeThatIsCut(t *testing.T) {
 	require.Equal(t, 1.0, scored(t, j, judged("Paris")).Value)
 }
 
+// An answer of which max_tokens cut the rest is no verdict because its last line looks like one: that is a thought, or half a number.
+func TestJudgeThatIsCutBehindAVerdict(t *testing.T) {
+	for name, c := range map[string]struct{ kind, text string }{
+		"a thought":           {"yes_no", "<think>Let me see. Is the first step right?\nYes."},
+		"a thought's number":  {"number", "<think>Count the steps that are right.\n1"},
+		"a thought unmarked":  {"yes_no", "Is the first step right?\nYes."},
+		"half a number":       {"number", "Most of it is right.\nScore: 1"},
+		"half a number alone": {"number", "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEndpoint(t, func(w http.ResponseWriter, _ int64, _ string) { ends(w, c.text, "length") })
+			j, _ := judging(t, e, map[string]any{"answer": c.kind, "max": 10})
+			_, err := j.Score(t.Context(), judged("Paris"))
+			require.EqualError(t, err, e.URL+"/v1: the judge's answer was cut at 512 tokens, before a verdict; raise max_tokens, which a reasoning model's thoughts count against too")
+		})
+	}
+	e := newEndpoint(t, func(w http.ResponseWriter, _ int64, _ string) { ends(w, "<think>It is.</think>\nYes", "length") })
+	j, _ := judging(t, e, nil)
+	require.Equal(t, 1.0, scored(t, j, judged("Paris")).Value, "all that follows the thought is the verdict")
+}
+
 // A kept answer that a power cut emptied is asked for anew and replaced; it failed its trajectories in every run.
 func TestJudgeKeepsNothingThatCannotBeRead(t *testing.T) {
 	e := newEndpoint(t, func(w http.ResponseWriter, _ int64, _ string) { says(w, "yes") })
