@@ -49,7 +49,7 @@ func Source(ctx context.Context, r *resources.Resources, params map[string]any) 
 	r.OnClose(s.Close)
 	var to caller = s
 	if c.Record != "" {
-		recorder, err := newRecorder(c.Record, s, s.first)
+		recorder, err := newRecorder(c.Record, s, s.first, r.Warn)
 		if err != nil {
 			return nil, err
 		}

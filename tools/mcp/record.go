@@ -50,11 +50,13 @@ type recorder struct {
 	to   caller
 	mu   sync.Mutex
 	file *os.File
+	warn func(text string)
 	err  error // of the first line that could not be written
+	torn bool  // half a line is at the end, and nothing more is written
 }
 
 // newRecorder goes on with the recording that is there, of an earlier start of the same job, say. It must have the same offers.
-func newRecorder(path string, to caller, offers []offer) (*recorder, error) {
+func newRecorder(path string, to caller, offers []offer, warn func(text string)) (*recorder, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666)
 	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)
@@ -66,7 +68,7 @@ func newRecorder(path string, to caller, offers []offer) (*recorder, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("record: %w", err), file.Close())
 	}
-	return &recorder{to: to, file: file}, nil
+	return &recorder{to: to, file: file, warn: warn}, nil
 }
 
 // goOn leaves a file with its first line and whole lines behind it: a process that was killed may have cut the last one.
@@ -135,12 +137,27 @@ func (r *recorder) write(e entry) {
 	line, err := lineOf(e)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil {
-		_, err = r.file.Write(line)
+	if err == nil && !r.torn {
+		err = r.append(line)
 	}
 	if err != nil && r.err == nil {
 		r.err = fmt.Errorf("mcp: record: %w", err)
+		r.warn(fmt.Sprintf("the recording %s lacks calls: %v", filepath.Base(r.file.Name()), err))
 	}
+}
+
+// append writes a line whole or not at all: behind half a line, which a full disk leaves, no later one could be read.
+func (r *recorder) append(line []byte) error {
+	n, err := r.file.Write(line)
+	if err == nil || n == 0 {
+		return err
+	}
+	info, failed := r.file.Stat()
+	if failed == nil {
+		failed = r.file.Truncate(info.Size() - int64(n))
+	}
+	r.torn = failed != nil
+	return errors.Join(err, failed)
 }
 
 // Close reports the first line that is missing.

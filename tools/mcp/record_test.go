@@ -100,7 +100,7 @@ func TestRecordingsThatCannotBeRead(t *testing.T) {
 // A call that its run interrupted is no result; one that was late is.
 func TestRecordOfWhatFailed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.jsonl")
-	r, err := newRecorder(path, failing{}, []offer{{Name: "a", Parameters: json.RawMessage(`{}`)}})
+	r, err := newRecorder(path, failing{}, []offer{{Name: "a", Parameters: json.RawMessage(`{}`)}}, nil)
 	require.NoError(t, err)
 	interrupted, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -129,7 +129,7 @@ func TestRecordGoesOn(t *testing.T) {
 		require.NoError(t, err)
 		_, err = file.WriteString(cut)
 		require.NoError(t, errors.Join(err, file.Close()))
-		r, err := newRecorder(path, server, offers)
+		r, err := newRecorder(path, server, offers, nil)
 		require.NoError(t, err)
 		_, err = r.call(t.Context(), "count", nil)
 		require.NoError(t, errors.Join(err, r.Close()))
@@ -147,7 +147,7 @@ func TestRecordGoesOn(t *testing.T) {
 
 	for _, text := range []string{`{"tools":[{"name":"a","parameters":{}}]}` + "\n" + `{"tool":"a","text":"b"}` + "\n", "notes\n", "notes"} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		_, err := newRecorder(path, server, offers)
+		_, err := newRecorder(path, server, offers, nil)
 		require.EqualError(t, err, "record: "+path+" does not begin with the tools that this server offers; move it away, or name another file")
 		data, err := os.ReadFile(path)
 		require.NoError(t, err)
