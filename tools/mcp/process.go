@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -21,19 +20,19 @@ type process struct {
 	in     *os.File      // its standard input
 	out    *os.File      // its standard output
 	said   *wording.Tail // on its standard error
-	mark   string        // in the environment of it and of what it starts
+	mark   string        // in the environment of it and of what it starts; "": the system cannot tell
 	silent atomic.Bool   // its output has ended
 	ended  chan struct{} // closed when it and all that it started are gone
 	err    error         // why it ended; valid once ended is closed
 }
 
-// markName is a variable that tells the processes of a server from all others, also those that left its process group.
-const markName = "AGENTFLY_MCP_SERVER"
-
 func start(c config) (*process, error) {
-	p := &process{said: wording.NewTail(mostSaid), mark: markName + "=" + rand.Text(), ended: make(chan struct{})}
+	p := &process{said: wording.NewTail(mostSaid), mark: procgroup.Mark(), ended: make(chan struct{})}
 	command := exec.Command(c.Command[0], c.Command[1:]...)
-	command.Dir, command.Env = c.Dir, append(c.environment(), p.mark)
+	command.Dir, command.Env = c.Dir, c.environment()
+	if p.mark != "" {
+		command.Env = append(command.Env, p.mark)
+	}
 	stdin, in, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("pipe: %w", err)
@@ -69,7 +68,7 @@ func (p *process) watch(errOut *os.File) {
 		_, _ = io.Copy(p.said, errOut) // the end of a tail is no failure
 	}()
 	p.err = p.group.Wait()
-	killMarked(p.mark)
+	procgroup.CollectMarked(p.mark) // what left its group
 	_ = p.out.SetReadDeadline(time.Now().Add(leftover))
 	_ = errOut.SetReadDeadline(time.Now().Add(leftover))
 	<-heard

@@ -54,6 +54,9 @@ func TestMain(m *testing.M) {
 			}
 		})
 		_ = server.Run(context.Background(), &sdk.StdioTransport{})
+	case "owner":
+		fmt.Fprintln(os.Stderr, ownServer())
+		os.Exit(1)
 	case "none":
 		_ = sdk.NewServer(&sdk.Implementation{Name: "none"}, &sdk.ServerOptions{Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}}}).Run(context.Background(), &sdk.StdioTransport{})
 	case "exit":
@@ -63,6 +66,21 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "loading")
 		time.Sleep(time.Hour)
 	}
+}
+
+// ownServer stands for agentfly: it opens a server, has it start processes, tells their numbers, and waits to be killed.
+func ownServer() error {
+	s, err := open(context.Background(), command("tools"), usual, func(string) {})
+	if err != nil {
+		return err
+	}
+	children, err := s.call(context.Background(), "spawn", nil)
+	if err != nil {
+		return err
+	}
+	fmt.Println(children.Text)
+	time.Sleep(time.Hour)
+	return nil
 }
 
 // garbage is what servers write beside messages: logs, bytes that are no text, JSON that is no message, an answer that nobody asked for.
