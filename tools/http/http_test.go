@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -287,6 +288,32 @@ func TestSecretsStayHidden(t *testing.T) {
 	s.Close()
 	r := open(t, map[string]any{"url": s.URL + "/?token=hunter2", "name": "call", "headers": map[string]any{"X-Key": "hunter2\nx"}}, tools.Ref{})
 	require.NotContains(t, invoke(t, r, "call", "{}").Observation, "hunter2")
+}
+
+// A secret that is one of several values of a header stays hidden too, where a service repeats it alone.
+func TestSecretsWithinAHeaderStayHidden(t *testing.T) {
+	address := serve(t, func(w http.ResponseWriter, q *http.Request) {
+		cookies := map[string]string{}
+		for _, c := range q.Cookies() {
+			cookies[c.Name] = c.Value
+			cookies[c.Name+" decoded"], _ = url.PathUnescape(c.Value)
+		}
+		_, token, _ := strings.Cut(q.Header.Get("Authorization"), "token=")
+		out, err := json.Marshal(map[string]any{"cookies": cookies, "token": strings.Trim(token, `"`), "dark": true})
+		if err == nil {
+			w.Write(out)
+		}
+	})
+	for _, authorization := range []string{"Token token=hunter2-token", `Token realm="x", token="hunter2-token"`} {
+		r := open(t, map[string]any{"url": address, "name": "call", "headers": map[string]any{
+			"Cookie": "theme=dark; session=hunter2%2Fsession; ok=true", "Authorization": authorization,
+		}}, tools.Ref{})
+		got := invoke(t, r, "call", "{}").Observation
+		require.NotContains(t, got, "hunter2")
+		require.Contains(t, got, `"session":"(secret)"`)
+		require.Contains(t, got, `"token":"(secret)"`)
+		require.Contains(t, got, `"dark":true`, "short values are words of any answer")
+	}
 }
 
 // A job's headers go with each request, and nothing that the model writes changes them.

@@ -13,7 +13,10 @@ import (
 // harmless are the headers whose values are no secret.
 var harmless = []string{"Accept", "Accept-Encoding", "Accept-Language", "Cache-Control", "Content-Type", "Host", "User-Agent"}
 
-const shortestSecret = 4 // bytes; shorter ones would be found in anything
+const (
+	shortestSecret = 4 // bytes; shorter ones would be found in anything
+	shortestPart   = 8 // of one of several values of a header, which may be a word such as dark or true
+)
 
 // hide finds what a service must not repeat to the model: header values, and what the job's URL holds beside host and path.
 func (s *service) hide(c config) {
@@ -36,6 +39,9 @@ func (s *service) hide(c config) {
 			continue
 		}
 		all(v)
+		for _, part := range parts(v) {
+			all(part)
+		}
 		scheme, rest, _ := strings.Cut(v, " ") // Bearer, Basic
 		all(rest)
 		if plain, err := base64.StdEncoding.DecodeString(rest); err == nil && strings.EqualFold(scheme, "basic") {
@@ -61,4 +67,20 @@ func (s *service) hide(c config) {
 		s.longest = max(s.longest, len(v))
 	}
 	s.secrets = strings.NewReplacer(pairs...)
+}
+
+// parts are the values of a header's NAME=VALUE, as in cookies and with some schemes of Authorization, as they stand and decoded.
+func parts(header string) (out []string) {
+	for _, part := range strings.FieldsFunc(header, func(r rune) bool { return strings.ContainsRune("; ,\t", r) }) {
+		_, value, _ := strings.Cut(part, "=")
+		value = strings.Trim(value, `"`)
+		if len(value) < shortestPart {
+			continue
+		}
+		out = append(out, value)
+		if plain, err := url.PathUnescape(value); err == nil {
+			out = append(out, plain)
+		}
+	}
+	return out
 }
