@@ -1,6 +1,7 @@
 package rewards
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +30,9 @@ func newPattern(_ *Builder, params map[string]any) (Reward, error) {
 	if p.Pattern == "" {
 		return nil, errors.New("the parameter pattern is missing: a regular expression")
 	}
-	re, err := regexp.Compile(`^(?:` + p.Pattern + `)$`)
-	if err != nil {
+	_, err := regexp.Compile(p.Pattern) // alone: within the other one a)|(b would be an expression that matches at one end
+	re, whole := regexp.Compile(`^(?:` + p.Pattern + `)$`)
+	if err = cmp.Or(err, whole); err != nil {
 		return nil, fmt.Errorf("the parameter pattern: %w", err)
 	}
 	if !slices.Contains([]string{"answer", "completion", "every"}, p.In) {

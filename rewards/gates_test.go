@@ -65,7 +65,8 @@ func TestPattern(t *testing.T) {
 	thought := made(t, "pattern", map[string]any{"pattern": "(?s)<think>.*</think>.*"})
 	require.Equal(t, 1.0, scored(t, thought, input(nil, trajectory.Turn{Completion: "a</think>b", InThought: true})).Value, "the prompt opened the thought")
 	refused(t, "pattern", map[string]any{}, "rewards: pattern: the parameter pattern is missing: a regular expression")
-	refused(t, "pattern", map[string]any{"pattern": "("}, "rewards: pattern: the parameter pattern: error parsing regexp: missing closing ): `^(?:()$`")
+	refused(t, "pattern", map[string]any{"pattern": "("}, "rewards: pattern: the parameter pattern: error parsing regexp: missing closing ): `(`")
+	refused(t, "pattern", map[string]any{"pattern": `\d+)|(\d+`}, "rewards: pattern: the parameter pattern: error parsing regexp: unexpected ): `\\d+)|(\\d+`")
 	refused(t, "pattern", map[string]any{"pattern": "a", "in": "x"}, `rewards: pattern: the parameter in is "x"; allowed: answer, completion, every`)
 }
 
