@@ -137,6 +137,46 @@ func TestQwenTypes(t *testing.T) {
 	}
 }
 
+// An argument has the type that its schema tells in oneOf, in allOf, behind a $ref, or by a name that vLLM takes for a type, as the tool expects it. An
+// alternative that tells no type may be text. Where no $ref is involved, vLLM 0.32.0 reads the same values (testdata/vllm_parsers.json).
+func TestQwenTypesOfComposedSchemas(t *testing.T) {
+	const defs = `"$defs": {
+		"Zip": {"type": "string", "pattern": "^[0-9]{5}$"}, "Digit": {"type": "string", "enum": ["1", "2"]}, "Days": {"type": "integer"}, "a/b%": {"type": "integer"},
+		"Place": {"type": "object", "properties": {"x": {"type": "integer"}}}, "Deep": {"anyOf": [{"$ref": "#/$defs/Days"}, {"type": "null"}]},
+		"Round": {"oneOf": [{"$ref": "#/$defs/Round"}, {"type": "integer"}]}, "Self": {"$ref": "#/$defs/Self"}}`
+	for _, c := range []struct{ schema, text, want string }{
+		{`{"oneOf": [{"type": "integer"}, {"type": "null"}]}`, "5", "5"},
+		{`{"oneOf": [{"type": "integer"}, {"type": "null"}]}`, "null", "null"},
+		{`{"allOf": [{"type": "integer"}]}`, "5", "5"},
+		{`{"anyOf": [{"allOf": [{"oneOf": [{"type": "array"}]}]}, {"type": "null"}]}`, "[1]", "[1]"},
+		{`{"anyOf": [{"const": "a"}, {"type": "array"}]}`, "a", `"a"`},
+		{`{"anyOf": [{}, {"type": "null"}]}`, "90210", `"90210"`},
+		{`{"anyOf": [{"$ref": "#/$defs/Zip"}, {"type": "null"}]}`, "90210", `"90210"`},
+		{`{"anyOf": [{"$ref": "#/$defs/Digit"}, {"type": "null"}]}`, "1", `"1"`},
+		{`{"anyOf": [{"$ref": "#/$defs/Gone"}, {"type": "null"}]}`, "1", `"1"`},
+		{`{"anyOf": [{"$ref": "https://example.org/a"}, {"type": "null"}]}`, "1", `"1"`},
+		{`{"$ref": "#/$defs/Place"}`, `{"x": 1}`, `{"x":1}`},
+		{`{"allOf": [{"$ref": "#/$defs/Place"}]}`, `{"x": 1}`, `{"x":1}`},
+		{`{"anyOf": [{"$ref": "#/$defs/Deep"}, {"type": "boolean"}]}`, "5", "5"},
+		{`{"$ref": "#/$defs/Deep/anyOf/0"}`, "5", "5"},
+		{`{"$ref": "#/$defs/Deep/anyOf/2"}`, "5", `"5"`},
+		{`{"$ref": "#/$defs/a~1b%25"}`, "5", "5"},
+		{`{"$ref": "#/$defs/Round"}`, "5", "5"},
+		{`{"$ref": "#/$defs/Self"}`, "5", `"5"`},
+		{`{"$ref": "#/properties/x"}`, "5", `"5"`},
+		{`{"type": "str"}`, "90210", `"90210"`},
+		{`{"type": "bool"}`, "True", "true"},
+		{`{"type": " INTEGER "}`, "5", "5"},
+		{`{"type": ["Float", "none"]}`, ".5", "0.5"},
+		{`{"type": "date"}`, "5", "5"},
+		{`{"type": "date"}`, "May", `"May"`},
+	} {
+		f, err := NewFormat("qwen3_coder", []tools.Spec{{Name: "f", Parameters: []byte(`{"type": "object", "properties": {"x": ` + c.schema + `}, ` + defs + `}`)}}, FormatOptions{})
+		require.NoError(t, err)
+		require.Equal(t, called("f", `{"x": `+c.want+`}`), parse(t, f, "<function=f><parameter=x>"+c.text+"</parameter></function>"), "%s as %s", c.text, c.schema)
+	}
+}
+
 // A schema tells the types of arguments as far as it can be read, and what cannot be read of it keeps no tool from being called. Where calls must be held to
 // such a schema, it is refused by the tool's name.
 func TestQwenReadsWhatItKnowsOfASchema(t *testing.T) {

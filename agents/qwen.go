@@ -373,22 +373,56 @@ func (f *qwen) readAs(name, key string) []string {
 // parameterTypes are the types that the parameters of a schema are read as. Nothing else of the schema is looked at: it is often a client's own, and may be
 // written in ways that package tools does not know.
 func parameterTypes(schema json.RawMessage) map[string][]string {
-	var s struct {
-		Properties map[string]json.RawMessage `json:"properties"`
-	}
-	_ = json.Unmarshal(schema, &s) // what cannot be read tells no types
-	types := make(map[string][]string, len(s.Properties))
-	for name, property := range s.Properties {
-		types[name] = typesOf(property)
+	d := schemaTypes{pointed: map[string][]string{}}
+	_ = json.Unmarshal(schema, &d.document) // what cannot be read tells no types
+	root, _ := d.document.(map[string]any)
+	properties, _ := root["properties"].(map[string]any)
+	types := make(map[string][]string, len(properties))
+	for name, property := range properties {
+		types[name] = d.of(property)
 	}
 	return types
 }
 
-// typesOf are the types that a schema's values are read as; text where it tells none.
+// typesOf are the types that a schema's values are read as, where it stands alone.
 func typesOf(schema json.RawMessage) []string {
-	var s any
-	_ = json.Unmarshal(schema, &s) // what cannot be read tells no types
-	types := possible(s)
+	d := schemaTypes{pointed: map[string][]string{}}
+	_ = json.Unmarshal(schema, &d.document) // what cannot be read tells no types
+	return d.of(d.document)
+}
+
+// schemaTypes are the types that values of the schemas in a document are read as: those of vLLM 0.32.0's extract_types_from_schema and
+// _TYPE_ALIASES. Beyond vLLM, for which a $ref is text, a $ref has the types of what it points to.
+type schemaTypes struct {
+	document any
+	pointed  map[string][]string // the types of what a $ref points to
+}
+
+// of are the types of a decoded schema: all that it or an alternative of it names. A schema that names none is text, alternatives too.
+func (d *schemaTypes) of(schema any) (types []string) {
+	s, _ := schema.(map[string]any) // true and false tell none
+	names, ok := s["type"].([]any)
+	if !ok {
+		names = []any{s["type"]}
+	}
+	for _, v := range names {
+		if name, ok := v.(string); ok {
+			types = append(types, typeNames[strings.ToLower(strings.TrimSpace(name))])
+		}
+	}
+	values, _ := s["enum"].([]any)
+	for _, v := range values {
+		types = append(types, kindsOf(v)[0])
+	}
+	for _, key := range []string{"anyOf", "oneOf", "allOf"} {
+		alternatives, _ := s[key].([]any)
+		for _, o := range alternatives {
+			types = append(types, d.of(o)...)
+		}
+	}
+	if ref, ok := s["$ref"].(string); ok {
+		types = append(types, d.at(ref)...)
+	}
 	if len(types) == 0 {
 		return []string{"string"}
 	}
@@ -396,27 +430,44 @@ func typesOf(schema json.RawMessage) []string {
 	return slices.Compact(types)
 }
 
-// possible are the types of the values of a decoded schema.
-func possible(schema any) (types []string) {
-	s, _ := schema.(map[string]any) // true and false tell none
-	if name, ok := s["type"].(string); ok {
-		types = append(types, name)
+// at are the types of what a $ref points to, none where that is nothing or leads back to the $ref.
+func (d *schemaTypes) at(ref string) []string {
+	if types, ok := d.pointed[ref]; ok {
+		return types
 	}
-	names, _ := s["type"].([]any)
-	for _, v := range names {
-		if name, ok := v.(string); ok {
-			types = append(types, name)
+	names, ok := form.Names(ref)
+	if !ok {
+		return nil
+	}
+	place := d.document
+	for _, name := range names {
+		switch around := place.(type) {
+		case map[string]any:
+			place, ok = around[name]
+		case []any:
+			i, err := strconv.Atoi(name)
+			if ok = err == nil && 0 <= i && i < len(around); ok {
+				place = around[i]
+			}
+		default:
+			ok = false
+		}
+		if !ok {
+			return nil
 		}
 	}
-	values, _ := s["enum"].([]any)
-	for _, v := range values {
-		types = append(types, kindsOf(v)[0])
-	}
-	alternatives, _ := s["anyOf"].([]any)
-	for _, o := range alternatives {
-		types = append(types, possible(o)...)
-	}
-	return types
+	d.pointed[ref] = nil // until it is known
+	d.pointed[ref] = d.of(place)
+	return d.pointed[ref]
+}
+
+// typeNames are the types by their names and by those that vLLM takes for them. Any other name stands for a type that no text has.
+var typeNames = map[string]string{
+	"null": "null", "integer": "integer", "number": "number", "boolean": "boolean", "object": "object", "array": "array", "string": "string",
+	"str": "string", "text": "string", "varchar": "string", "char": "string", "enum": "string",
+	"int": "integer", "int32": "integer", "int64": "integer", "uint": "integer", "uint32": "integer", "uint64": "integer", "long": "integer",
+	"short": "integer", "unsigned": "integer", "float": "number", "float32": "number", "float64": "number", "double": "number",
+	"bool": "boolean", "dict": "object", "arr": "array", "list": "array", "sequence": "array",
 }
 
 // kindsOf are the types of a decoded value, the widest first.

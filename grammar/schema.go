@@ -289,11 +289,28 @@ func (r *schemaReader) place(pointer string) (json.RawMessage, bool) {
 		}
 		r.places[around] = below
 	}
+	raw, ok = below[pointed(name)]
+	return raw, ok
+}
+
+// Names are the names that a $ref into its own document, such as #/$defs/a, leads through; false: it leads elsewhere.
+func Names(ref string) (names []string, ok bool) {
+	rest, ok := strings.CutPrefix(ref, "#/")
+	if !ok {
+		return nil, ref == "#"
+	}
+	for name := range strings.SplitSeq(rest, "/") {
+		names = append(names, pointed(name))
+	}
+	return names, true
+}
+
+// pointed is a name as it stands in a pointer, read.
+func pointed(name string) string {
 	if plain, err := url.PathUnescape(name); err == nil { // it is the fragment of a URI
 		name = plain
 	}
-	raw, ok = below[strings.NewReplacer("~1", "/", "~0", "~").Replace(name)]
-	return raw, ok
+	return strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
 }
 
 func (r *schemaReader) constant(n *schemaNode, value json.RawMessage, at string, _ int) (Expr, error) {

@@ -11,8 +11,9 @@ import (
 	"github.com/agentfly/agentfly/internal/wording"
 )
 
-// Schema is the part of JSON Schema that describes tool arguments. Keywords beyond it are ignored when a schema is
-// read; the text that the model sees is the tool's own (Spec.Parameters), never this reading of it.
+// Schema is the part of JSON Schema that describes tool arguments. Keywords beyond it, oneOf, allOf, $ref and const
+// among them, are ignored when a schema is read, so that Check refuses no value for them; the text that the model sees
+// is the tool's own (Spec.Parameters), never this reading of it.
 type Schema struct {
 	Types       []string   // object array string number integer boolean null; empty is any
 	Description string     //
