@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"slices"
@@ -72,7 +74,7 @@ func (f *qwen) Stops() []string { return nil }
 func (f *qwen) Calls(several bool) (form.Expr, error) {
 	var calls []form.Expr
 	for _, spec := range f.specs {
-		parameters, err := qwenParameters(spec)
+		parameters, err := qwenParameters(spec, f.types[spec.Name])
 		if err != nil {
 			return form.Expr{}, fmt.Errorf("the parameters of %s: %w", spec.Name, err)
 		}
@@ -82,7 +84,7 @@ func (f *qwen) Calls(several bool) (form.Expr, error) {
 }
 
 // qwenParameters are the parameters of a call in the order of the schema, which names each that is required.
-func qwenParameters(spec tools.Spec) (form.Expr, error) {
+func qwenParameters(spec tools.Spec, types map[string][]string) (form.Expr, error) {
 	if len(spec.Parameters) == 0 {
 		return form.Expr{}, nil
 	}
@@ -108,12 +110,17 @@ func qwenParameters(spec tools.Spec) (form.Expr, error) {
 			return form.Expr{}, fmt.Errorf("%q beside the properties is not supported in this form of calls", key)
 		}
 	}
+	document, err := form.NewDocument(spec.Parameters)
+	if err != nil {
+		return form.Expr{}, err
+	}
+	values := qwenValues{document: document, left: maxRead}
 	var parts []form.Expr
 	for _, p := range schema.Properties {
 		if strings.ContainsAny(p.Name, "<>") || strings.TrimSpace(p.Name) != p.Name || p.Name == "" {
 			return form.Expr{}, fmt.Errorf("the name %q cannot stand in a tag", wording.Clip(p.Name, 64))
 		}
-		value, err := qwenValue(p.Schema, raw.Properties[p.Name])
+		value, err := values.of(raw.Properties[p.Name], types[p.Name])
 		if err != nil {
 			return form.Expr{}, fmt.Errorf("%s: %w", p.Name, err)
 		}
@@ -134,60 +141,150 @@ func qwenParameters(spec tools.Spec) (form.Expr, error) {
 // beside are keywords that describe, and those that qwenText reads.
 var beside = []string{"title", "description", "default", "examples", "deprecated", "type", "minLength", "maxLength"}
 
-// qwenValue is a value as it stands between the tags, such that it is read back as a value that the schema allows: a text as it is, without a
-// tag in it, and JSON otherwise.
-func qwenValue(s *tools.Schema, raw json.RawMessage) (form.Expr, error) {
-	types := typesOf(raw)
+// maxRead is how many bytes of schemas are read for the parameters of a tool: a few bytes may point to the same alternatives many times.
+const maxRead = 1 << 24
+
+// qwenValues are the values of a tool's parameters as they stand between the tags, such that each is read back as one that its schema allows: a
+// text as it is, without a tag in it, and JSON otherwise.
+type qwenValues struct {
+	document *form.Document
+	left     int // of maxRead
+}
+
+// of are the values of a schema that are read back as one of the types.
+func (q *qwenValues) of(schema json.RawMessage, types []string) (form.Expr, error) {
 	if !slices.Contains(types, "string") {
-		return form.JSONSchema(raw)
+		return q.document.Part(schema)
 	}
-	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &keys); err != nil {
+	alternatives, err := q.alternatives(schema, map[string]bool{})
+	if err != nil {
 		return form.Expr{}, err
 	}
-	values := s.Enum
-	if raw, ok := keys["const"]; ok {
-		var v any
-		if err := json.Unmarshal(raw, &v); err != nil {
-			return form.Expr{}, err
-		}
-		values = []any{v}
-	}
-	if len(values) > 0 {
-		return qwenLiterals(values, s.Types, types)
-	}
-	var alternatives []json.RawMessage
-	if raw, ok := keys["anyOf"]; ok {
-		if err := json.Unmarshal(raw, &alternatives); err != nil {
-			return form.Expr{}, err
-		}
-		delete(keys, "anyOf")
-	}
-	for key := range keys {
-		if !slices.Contains(beside, key) {
-			return form.Expr{}, fmt.Errorf("%q of what may be text is not supported in this form of calls", key)
-		}
-	}
 	var out []form.Expr
-	for i, raw := range alternatives {
-		e, err := qwenValue(s.AnyOf[i], raw)
-		if err == nil && !slices.Contains(typesOf(raw), "string") { // a text may be written that is read as this alternative
-			err = qwenPlain(raw)
+	var plain []string // the types of which every value is allowed
+	free := false      // a text may be written that is no literal
+	for _, a := range alternatives {
+		literals, allowed, err := a.literals()
+		if err != nil {
+			return form.Expr{}, err
+		}
+		own := typesOf(a.raw)
+		text := slices.Contains(own, "string")
+		e := form.Expr{}
+		switch {
+		case literals != nil:
+			e, err = qwenLiterals(literals, allowed, types)
+		case text:
+			free = true
+			e, err = a.text(own)
+			plain = append(plain, own...)
+		default:
+			if err = qwenPlain(a.raw); err == nil { // a text may be written that is read as this alternative
+				e, err = q.document.Part(a.raw)
+			}
+			plain = append(plain, own...)
 		}
 		if err != nil {
 			return form.Expr{}, err
 		}
 		out = append(out, e)
 	}
-	if alternatives != nil {
-		return form.Choice(out...), nil
-	}
 	for _, t := range types {
-		e, err := form.JSONSchema([]byte(`{"type": "` + t + `"}`))
+		if free && t != "string" && !slices.Contains(plain, t) {
+			return form.Expr{}, fmt.Errorf("a value that is any text or one of some of type %s is not supported in this form of calls", t)
+		}
+	}
+	return form.Choice(out...), nil
+}
+
+// alternative is a schema of a value that is no choice between others and points to none.
+type alternative struct {
+	raw  json.RawMessage
+	keys map[string]json.RawMessage
+}
+
+// alternatives are those that a value of the schema may be of. What a $ref points to is among them once.
+func (q *qwenValues) alternatives(schema json.RawMessage, pointed map[string]bool) ([]alternative, error) {
+	if q.left -= len(schema) + 64; q.left < 0 {
+		return nil, errors.New("it is too large; write fewer alternatives")
+	}
+	a := alternative{raw: schema}
+	if err := json.Unmarshal(schema, &a.keys); err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"$ref", "anyOf", "oneOf", "allOf"} {
+		value, ok := a.keys[key]
+		if !ok {
+			continue
+		}
+		delete(a.keys, key)
+		if err := a.only(beside); err != nil {
+			return nil, err
+		}
+		var list []json.RawMessage
+		var ref string
+		switch {
+		case key != "$ref":
+			if err := json.Unmarshal(value, &list); err != nil {
+				return nil, err
+			}
+		case json.Unmarshal(value, &ref) == nil && !pointed[ref]:
+			pointed[ref] = true
+			if to, ok := q.document.At(ref); ok {
+				list = append(list, to)
+			}
+		}
+		var out []alternative
+		for _, schema := range list {
+			some, err := q.alternatives(schema, pointed)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, some...)
+		}
+		return out, nil
+	}
+	return []alternative{a}, nil
+}
+
+// only refuses a keyword that is none of those.
+func (a alternative) only(known []string) error {
+	for _, key := range slices.Sorted(maps.Keys(a.keys)) {
+		if !slices.Contains(known, key) {
+			return fmt.Errorf("%q of what may be text is not supported in this form of calls", wording.Clip(key, 64))
+		}
+	}
+	return nil
+}
+
+// literals are the values of const or enum, and the types that they must have.
+func (a alternative) literals() ([]any, []string, error) {
+	s, err := tools.ParseSchema(a.raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	raw, ok := a.keys["const"]
+	if !ok {
+		return s.Enum, s.Types, nil
+	}
+	var v any
+	err = json.Unmarshal(raw, &v)
+	return []any{v}, s.Types, err
+}
+
+// text is a text, or a value of one of the other types.
+func (a alternative) text(types []string) (form.Expr, error) {
+	if err := a.only(beside); err != nil {
+		return form.Expr{}, err
+	}
+	var out []form.Expr
+	for _, t := range types {
+		plain := json.RawMessage(`{"type": "` + t + `"}`)
+		e, err := form.JSONSchema(plain)
 		if t == "string" {
-			e, err = qwenText(raw)
+			e, err = qwenText(a.raw)
 		} else if err == nil {
-			err = qwenPlain([]byte(`{"type": "` + t + `"}`))
+			err = qwenPlain(plain)
 		}
 		if err != nil {
 			return form.Expr{}, err
@@ -199,20 +296,15 @@ func qwenValue(s *tools.Schema, raw json.RawMessage) (form.Expr, error) {
 
 // qwenPlain refuses what stands beside a text and is more than a type of short values: each text that is read as one must be allowed.
 func qwenPlain(raw json.RawMessage) error {
-	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &keys); err != nil {
+	a := alternative{raw: raw}
+	if err := json.Unmarshal(raw, &a.keys); err != nil {
 		return err
 	}
-	for key, value := range keys {
-		kind := strings.Trim(string(value), `"`)
-		switch {
-		case key == "type" && !slices.Contains([]string{"null", "boolean", "integer", "number"}, kind):
-			return fmt.Errorf("a value that is text or of type %s is not supported in this form of calls", wording.Clip(kind, 64))
-		case !slices.Contains(beside[:6], key):
-			return fmt.Errorf("%q of what may be text is not supported in this form of calls", key)
-		}
+	kind := strings.Trim(string(a.keys["type"]), `"`)
+	if kind != "" && !slices.Contains([]string{"null", "boolean", "integer", "number"}, kind) {
+		return fmt.Errorf("a value that is text or of type %s is not supported in this form of calls", wording.Clip(kind, 64))
 	}
-	return nil
+	return a.only(beside[:6])
 }
 
 // qwenText is a text within its bounds.

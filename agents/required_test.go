@@ -2,6 +2,7 @@ package agents
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -170,6 +171,69 @@ func TestRequiredCallsOfMixedValues(t *testing.T) {
 		_, err = f.(Required).Calls(false)
 		require.ErrorContains(t, err, want, parameters)
 	}
+}
+
+// A tool whose parameters are of models that its schema defines once, as pydantic writes them, can be called where a call is required.
+func TestRequiredCallsOfDefinedModels(t *testing.T) {
+	models := []tools.Spec{{Name: "models", Parameters: json.RawMessage(`{"type": "object", "properties": {
+		"list": {"type": "array", "items": {"$ref": "#/$defs/Model"}, "maxItems": 2}, "maybe": {"anyOf": [{"$ref": "#/$defs/Model"}, {"type": "null"}], "default": null},
+		"model": {"allOf": [{"$ref": "#/$defs/Model"}], "description": "One."}, "zip": {"anyOf": [{"$ref": "#/$defs/Zip"}, {"type": "null"}]}, "size": {"$ref": "#/$defs/Size"},
+		"either": {"oneOf": [{"$ref": "#/$defs/Zip"}, {"oneOf": [{"type": "integer"}, {"type": "boolean"}]}]}, "again": {"$ref": "#/properties/zip"},
+		"literal": {"anyOf": [{"const": "auto", "type": "string"}, {"$ref": "#/$defs/Size"}]}},
+		"required": ["list", "maybe", "model", "zip", "size", "either", "again", "literal"],
+		"$defs": {"Model": {"type": "object", "properties": {"a": {"type": "integer"}, "in": {"anyOf": [{"$ref": "#/$defs/Model"}, {"type": "null"}]}}, "required": ["a"]},
+			"Zip": {"type": "string", "minLength": 1, "maxLength": 5}, "Size": {"enum": ["small", "large"], "type": "string"}}}`)}}
+	for _, name := range []string{"hermes", "llama3_json", "mistral", "qwen3_coder"} {
+		f, g := requiredForm(t, name, models)
+		r := rand.New(rand.NewPCG(7, uint64(len(name))))
+		for range 40 {
+			text := sampledForm(t, r, g)
+			p := parse(t, f, text)
+			require.Len(t, p.Calls, 1, "%s", text)
+			validCall(t, models, "models", p.Calls[0].Arguments, text)
+		}
+	}
+}
+
+// A text that is read as a number must be allowed as that number: where another alternative forbids it, the schema is refused by name.
+func TestRequiredCallsOfTextsThatReadAsNumbers(t *testing.T) {
+	for parameter, want := range map[string]string{
+		`{"anyOf": [{"type": "string"}, {"enum": ["x", 2]}]}`:                        "a value that is any text or one of some of type number is not supported in this form of calls",
+		`{"anyOf": [{"type": "string"}, {"$ref": "#/$defs/Two"}]}`:                   "a value that is any text or one of some of type integer is not supported in this form of calls",
+		`{"anyOf": [{"enum": ["1"]}, {"enum": ["x", 2]}]}`:                           `the value "1" cannot be written between tags`,
+		`{"anyOf": [{"$ref": "#/$defs/Zip"}, {"$ref": "#/$defs/List"}]}`:             "a value that is text or of type array is not supported in this form of calls",
+		`{"oneOf": [{"type": "string", "pattern": "^a$"}, {"$ref": "#/$defs/Zip"}]}`: `"pattern" of what may be text is not supported in this form of calls`,
+	} {
+		f, err := NewFormat("qwen3_coder", []tools.Spec{{Name: "x", Parameters: json.RawMessage(`{"type": "object", "properties": {"a": ` + parameter +
+			`}, "$defs": {"Zip": {"type": "string"}, "List": {"type": "array"}, "Two": {"type": "integer", "enum": [2]}}}`)}}, FormatOptions{})
+		require.NoError(t, err)
+		_, err = f.(Required).Calls(false)
+		require.EqualError(t, err, "the parameters of x: a: "+want, parameter)
+	}
+}
+
+// A schema of one page whose references lead to the same alternatives thousands of times is refused; it would take the server's memory.
+func TestRequiredCallsAreBounded(t *testing.T) {
+	var parameters []string
+	for i := range 1000 {
+		parameters = append(parameters, fmt.Sprintf(`"p%d": {"$ref": "#/$defs/Wide"}`, i))
+	}
+	f, err := NewFormat("qwen3_coder", []tools.Spec{{Name: "x", Parameters: json.RawMessage(`{"type": "object", "properties": {` + strings.Join(parameters, ", ") + `}, "$defs": {"Wide": {"anyOf": [` + strings.TrimSuffix(strings.Repeat(`{"type": "string"}, `, 2000), ", ") + `]}}}`)}}, FormatOptions{})
+	require.NoError(t, err)
+	_, err = f.(Required).Calls(false)
+	require.ErrorContains(t, err, "it is too large; write fewer alternatives")
+}
+
+// requiredForm is a format and the form of its required calls.
+func requiredForm(t *testing.T, name string, specs []tools.Spec) (Format, *form.Grammar) {
+	t.Helper()
+	f, err := NewFormat(name, specs, FormatOptions{})
+	require.NoError(t, err)
+	e, err := f.(Required).Calls(false)
+	require.NoError(t, err, name)
+	g, err := form.Compile(e, form.NewVocabulary(letters{}))
+	require.NoError(t, err)
+	return f, g
 }
 
 func mustMarshal(t *testing.T, v any) []byte {

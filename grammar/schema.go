@@ -24,22 +24,52 @@ import (
 //
 // A keyword that cannot be honoured is refused by name.
 func JSONSchema(schema []byte) (Expr, error) {
-	switch {
-	case len(schema) > maxSchema:
-		return Expr{}, fmt.Errorf("schema: it has %d bytes, at most %d are supported", len(schema), maxSchema)
-	case !json.Valid(schema):
-		return Expr{}, errors.New("schema: it is no JSON")
-	}
-	root, err := readSchema(schema)
-	if err != nil {
-		return Expr{}, fmt.Errorf("schema: %w", err)
-	}
-	r := &schemaReader{root: root, document: bytes.TrimSpace(schema), rules: map[string]*Rule{}, places: map[string]map[string]json.RawMessage{}, left: maxParts}
-	e, err := r.expr(root, "schema", 0)
+	d, err := NewDocument(schema)
 	if err != nil {
 		return Expr{}, err
 	}
-	return e, nil
+	return d.reader.expr(d.reader.root, "schema", 0)
+}
+
+// Document is a JSON schema that is read part by part, as JSONSchema reads the whole: a $ref of a part points into the document. It is not
+// safe for concurrent use, and of no use behind an error.
+type Document struct{ reader *schemaReader }
+
+// NewDocument refuses what JSONSchema refuses before it has read a keyword.
+func NewDocument(schema []byte) (*Document, error) {
+	switch {
+	case len(schema) > maxSchema:
+		return nil, fmt.Errorf("schema: it has %d bytes, at most %d are supported", len(schema), maxSchema)
+	case !json.Valid(schema):
+		return nil, errors.New("schema: it is no JSON")
+	}
+	root, err := readSchema(schema)
+	if err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	return &Document{&schemaReader{
+		root: root, document: bytes.TrimSpace(schema), rules: map[string]*Rule{}, places: map[string]map[string]json.RawMessage{}, left: maxParts,
+	}}, nil
+}
+
+// Part is the JSON texts that a schema within the document describes.
+func (d *Document) Part(schema []byte) (Expr, error) {
+	n, err := readSchema(schema)
+	if err != nil {
+		return Expr{}, fmt.Errorf("schema: %w", err)
+	}
+	return d.reader.expr(n, "schema", 0)
+}
+
+// At is what a $ref such as #/$defs/a points to.
+func (d *Document) At(ref string) (json.RawMessage, bool) {
+	switch {
+	case ref == "#":
+		return d.reader.document, true
+	case !strings.HasPrefix(ref, "#/"):
+		return nil, false
+	}
+	return d.reader.place(ref)
 }
 
 // The most that a schema may bring: a request of a few bytes must not take memory without bound.

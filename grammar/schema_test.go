@@ -405,3 +405,30 @@ func FuzzJSONSchema(f *testing.F) {
 		}
 	})
 }
+
+// A part of a schema may point into the whole of it, so that a caller can write the parts apart, such as arguments each in a tag of its own.
+func TestDocumentParts(t *testing.T) {
+	d, err := grammar.NewDocument([]byte(`{"properties": {"a": {"type": "array", "items": {"$ref": "#/$defs/N"}}}, "$defs": {"N": {"enum": [1, "<"]}, "x/y": true}}`))
+	require.NoError(t, err)
+	part, ok := d.At("#/properties/a")
+	require.True(t, ok)
+	e, err := d.Part(part)
+	require.NoError(t, err)
+	g := compile(t, e)
+	require.True(t, matches(t, g, `[1,"<"]`))
+	require.False(t, matches(t, g, `[2]`))
+	part, ok = d.At("#/$defs/x~1y")
+	require.True(t, ok)
+	require.Equal(t, "true", string(part))
+	for _, ref := range []string{"#/$defs/M", "#a", "https://example.org/#/properties/a", ""} {
+		_, ok = d.At(ref)
+		require.False(t, ok, ref)
+	}
+	part, ok = d.At("#")
+	require.True(t, ok)
+	require.Contains(t, string(part), "$defs")
+	_, err = d.Part([]byte(`{"$ref": "#/$defs/M"}`))
+	require.EqualError(t, err, `schema: $ref "#/$defs/M" points to nothing`)
+	_, err = grammar.NewDocument([]byte(`{`))
+	require.EqualError(t, err, "schema: it is no JSON")
+}
