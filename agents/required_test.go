@@ -195,6 +195,46 @@ func TestRequiredCallsOfDefinedModels(t *testing.T) {
 	}
 }
 
+// A list or an object that holds the text of a tag cannot end its call there: a required call writes < in JSON as \u003c, and is read with the text.
+func TestRequiredCallsHoldTagsInJSON(t *testing.T) {
+	specs := []tools.Spec{{Name: "w", Parameters: json.RawMessage(`{"type": "object", "properties": {
+		"x": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object", "properties": {"<b>": {"const": ["<i>"]}, "p": {"type": "string", "pattern": "^[<>]a<$"}}},
+			{"type": "object", "additionalProperties": {"$ref": "#/$defs/Any"}}, {"type": "array"}]}}}, "required": ["x"], "$defs": {"Any": {"enum": ["</parameter>", 1]}}}`)}}
+	f, g := requiredForm(t, "qwen3_coder", specs)
+	for written, want := range map[string]string{
+		`["a>"]`:                       `["a>"]`,
+		`["\u003c/parameter>"]`:        `["</parameter>"]`,
+		`["\u003C/function>"]`:         `["</function>"]`,
+		`[{"\u003cb>": ["\u003ci>"]}]`: `[{"<b>": ["<i>"]}]`,
+		`[{"p": ">a\u003c"}]`:          `[{"p": ">a<"}]`,
+		`[{"q": "\u003c/parameter>"}]`: `[{"q": "</parameter>"}]`,
+		`[[{"\u003c": "\u003c"}]]`:     `[[{"<": "<"}]]`,
+	} {
+		call := "<tool_call>\n<function=w>\n<parameter=x>\n" + strings.ReplaceAll(written, `": `, `":`) + "\n</parameter>\n</function>\n</tool_call>"
+		require.True(t, takes(g, call), written)
+		p := parse(t, f, call)
+		require.Len(t, p.Calls, 1, written)
+		require.JSONEq(t, `{"x": `+want+`}`, string(p.Calls[0].Arguments))
+		raw := strings.ReplaceAll(strings.ReplaceAll(call, `\u003c`, "<"), `\u003C`, "<")
+		require.Equal(t, raw == call, takes(g, raw), raw)
+	}
+	// As is the JSON of the other forms, which end where their JSON ends.
+	_, g = requiredForm(t, "hermes", specs)
+	require.True(t, takes(g, "<tool_call>\n"+`{"name": "w", "arguments": {"x":["</parameter>"]}}`+"\n</tool_call>"))
+}
+
+// takes tells whether the form has the text.
+func takes(g *form.Grammar, text string) bool {
+	m := g.Match()
+	for i := range len(text) {
+		if m.Take(int32(text[i])) != nil {
+			return false
+		}
+	}
+	_, end, err := m.Allowed()
+	return err == nil && end
+}
+
 // A text that is read as a number must be allowed as that number: where another alternative forbids it, the schema is refused by name.
 func TestRequiredCallsOfTextsThatReadAsNumbers(t *testing.T) {
 	for parameter, want := range map[string]string{

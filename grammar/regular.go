@@ -22,13 +22,13 @@ func Regexp(pattern string) (Expr, error) {
 
 // regular is the texts in which a regular expression in Go's syntax matches somewhere, unless ^ and $ bind it, as JSON Schema has it: in
 // JSON, a dot is no line end of JavaScript's, and \S no white space of JavaScript's.
-func regular(pattern string, left *budget) (Expr, error) {
+func regular(pattern string, w *writing, left *budget) (Expr, error) {
 	if _, err := syntax.Parse(pattern, syntax.Perl); err != nil { // told in the words of the schema
 		return Expr{}, err
 	}
 	p := patternReader{
-		write: quoted, dot: everyRune.without('\n').without('\r').minus('\u2028', '\u2029'), left: left,
-		anything: Repeat(anyCharacter, 0, -1),
+		write: w.quoted, dot: everyRune.without('\n').without('\r').minus('\u2028', '\u2029'), left: left,
+		anything: Repeat(w.any, 0, -1),
 	}
 	return p.read(withoutSpaces(pattern))
 }
@@ -82,9 +82,6 @@ func withoutSpaces(pattern string) string {
 	}
 	return b.String()
 }
-
-// anyCharacter is one of a JSON string in its shortest form.
-var anyCharacter = quoted(everyRune)
 
 // patternReader turns a regular expression into an Expr.
 type patternReader struct {

@@ -24,19 +24,28 @@ import (
 //
 // A keyword that cannot be honoured is refused by name.
 func JSONSchema(schema []byte) (Expr, error) {
-	d, err := NewDocument(schema)
+	r, err := newSchemaReader(schema, asIs)
 	if err != nil {
 		return Expr{}, err
 	}
-	return d.reader.expr(d.reader.root, "schema", 0)
+	return r.expr(r.root, "schema", 0)
 }
 
-// Document is a JSON schema that is read part by part, as JSONSchema reads the whole: a $ref of a part points into the document. It is not
-// safe for concurrent use, and of no use behind an error.
+// Document is a JSON schema that is read part by part, as JSONSchema reads the whole: a $ref of a part points into the document. The values of
+// the parts stand between tags: in them < is always written \u003c, so that no text of theirs is taken for a tag. A Document is not safe for
+// concurrent use, and of no use behind an error.
 type Document struct{ reader *schemaReader }
 
 // NewDocument refuses what JSONSchema refuses before it has read a keyword.
 func NewDocument(schema []byte) (*Document, error) {
+	r, err := newSchemaReader(schema, betweenTags)
+	if err != nil {
+		return nil, err
+	}
+	return &Document{r}, nil
+}
+
+func newSchemaReader(schema []byte, w *writing) (*schemaReader, error) {
 	switch {
 	case len(schema) > maxSchema:
 		return nil, fmt.Errorf("schema: it has %d bytes, at most %d are supported", len(schema), maxSchema)
@@ -47,9 +56,9 @@ func NewDocument(schema []byte) (*Document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
-	return &Document{&schemaReader{
-		root: root, document: bytes.TrimSpace(schema), rules: map[string]*Rule{}, places: map[string]map[string]json.RawMessage{}, left: maxParts,
-	}}, nil
+	return &schemaReader{
+		root: root, document: bytes.TrimSpace(schema), writing: w, rules: map[string]*Rule{}, places: map[string]map[string]json.RawMessage{}, left: maxParts,
+	}, nil
 }
 
 // Part is the JSON texts that a schema within the document describes.
@@ -92,6 +101,7 @@ func (b *budget) spend(nodes int) error {
 type schemaReader struct {
 	root     *schemaNode
 	document json.RawMessage
+	writing  *writing
 	rules    map[string]*Rule                      // by $ref
 	places   map[string]map[string]json.RawMessage // what lies below a pointer
 	left     budget
@@ -201,7 +211,7 @@ func (r *schemaReader) expr(n *schemaNode, at string, depth int) (Expr, error) {
 		}
 	}
 	if len(types) == 0 {
-		return jsonValue.Expr(), nil
+		return r.writing.value, nil
 	}
 	return r.nullable(n, Choice(choices...)), nil
 }
@@ -369,7 +379,7 @@ func (r *schemaReader) values(n *schemaNode, values []json.RawMessage, at string
 		if types != nil && !isOf(v, types) {
 			continue
 		}
-		written, err := compact(v)
+		written, err := r.writing.compact(v)
 		if err == nil {
 			err = r.left.spend(len(written))
 		}
@@ -398,22 +408,6 @@ func isOf(value json.RawMessage, types []string) bool {
 	}
 	v, err := strconv.ParseFloat(string(value), 64)
 	return has("number") || has("integer") && err == nil && v == math.Trunc(v)
-}
-
-// compact is the value without blanks and without escapes of what may stand as it is.
-func compact(raw json.RawMessage) (string, error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return "", err
-	}
-	if s, ok := v.(string); ok {
-		return literal(s), nil
-	}
-	var b bytes.Buffer
-	err := json.Compact(&b, raw) // keeps the order of keys
-	return b.String(), err
 }
 
 func (r *schemaReader) anyOf(_ *schemaNode, value json.RawMessage, at string, depth int) (Expr, error) {
@@ -491,7 +485,7 @@ func (r *schemaReader) object(n *schemaNode, at string, depth int) (Expr, error)
 	}
 	var members []member
 	for _, name := range names {
-		value := jsonValue.Expr()
+		value := r.writing.value
 		switch {
 		case others != nil:
 			value = *others
@@ -503,11 +497,11 @@ func (r *schemaReader) object(n *schemaNode, at string, depth int) (Expr, error)
 				return Expr{}, err
 			}
 		}
-		members = append(members, member{Sequence(Text(literal(name)), colon, value), must[name]})
+		members = append(members, member{Sequence(Text(r.writing.literal(name)), colon, value), must[name]})
 	}
 	rest := Choice() // no other member
 	if others != nil {
-		rest = Sequence(keyBut(names), colon, *others)
+		rest = Sequence(r.writing.keyBut(names), colon, *others)
 	}
 	least, err := count(n, "minProperties", at)
 	if err != nil {
@@ -526,7 +520,7 @@ func (r *schemaReader) others(n *schemaNode, named bool, at string, depth int) (
 	case string(raw) == "false", !ok && named:
 		return nil, nil
 	case !ok, string(raw) == "true":
-		e := jsonValue.Expr()
+		e := r.writing.value
 		return &e, nil
 	}
 	e, err := r.child(raw, at+".additionalProperties", depth)
@@ -565,44 +559,6 @@ func share(e Expr) Expr {
 	return r.Expr()
 }
 
-// keyBut is any key in its shortest form but the names.
-func keyBut(names []string) Expr {
-	letters := make([][]rune, len(names))
-	for i, name := range names {
-		letters[i] = []rune(name)
-	}
-	return Sequence(quote, but(letters))
-}
-
-// but is the rest of a key and its closing quote, which is none of the rests of the names.
-func but(names [][]rune) Expr {
-	behind := map[rune][][]rune{}
-	var order []rune
-	whole := false
-	for _, name := range names {
-		if len(name) == 0 {
-			whole = true
-			continue
-		}
-		if behind[name[0]] == nil {
-			order = append(order, name[0])
-		}
-		behind[name[0]] = append(behind[name[0]], name[1:])
-	}
-	var out []Expr
-	if !whole {
-		out = append(out, quote)
-	}
-	free := plainRune
-	for _, c := range order {
-		if plainRune.has(c) {
-			free = free.without(c)
-			out = append(out, Sequence(Text(string(c)), but(behind[c])))
-		}
-	}
-	return Choice(append(out, Sequence(free.expr(), plainRunes, quote))...)
-}
-
 func (r *schemaReader) array(n *schemaNode, at string, depth int) (Expr, error) {
 	if string(n.values["uniqueItems"]) == "true" {
 		return Expr{}, fmt.Errorf("%s: %q is not supported", at, "uniqueItems")
@@ -631,7 +587,7 @@ func (r *schemaReader) array(n *schemaNode, at string, depth int) (Expr, error) 
 			leading = append(leading, e)
 		}
 	}
-	item, open := jsonValue.Expr(), true
+	item, open := r.writing.value, true
 	if raw, ok := n.values["items"]; ok {
 		if open = string(raw) != "false"; open {
 			if item, err = r.child(raw, at+".items", depth); err != nil {
@@ -748,12 +704,12 @@ func (r *schemaReader) text(n *schemaNode, at string) (Expr, error) {
 		}
 	}
 	if pattern == "" {
-		return Sequence(quote, Repeat(jsonRune, least, most), quote), nil
+		return Sequence(quote, Repeat(r.writing.letter, least, most), quote), nil
 	}
 	if least > 0 || most >= 0 {
 		return Expr{}, fmt.Errorf("%s: minLength and maxLength beside pattern or format are not supported", at)
 	}
-	e, err := regular(pattern, &r.left)
+	e, err := regular(pattern, r.writing, &r.left)
 	if err != nil {
 		return Expr{}, fmt.Errorf("%s: pattern %q: %w", at, wording.Clip(pattern, 80), err)
 	}
