@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -178,7 +179,7 @@ func TestQwenTypesOfComposedSchemas(t *testing.T) {
 }
 
 // A schema tells the types of arguments as far as it can be read, and what cannot be read of it keeps no tool from being called. Where calls must be held to
-// such a schema, it is refused by the tool's name.
+// such a schema, it is refused by the tool's name, unless it is no more than a schema true.
 func TestQwenReadsWhatItKnowsOfASchema(t *testing.T) {
 	const good = `{"type": "object", "properties": {"days": {"type": "integer"}}}`
 	for _, c := range []struct{ schema, text, want string }{
@@ -195,6 +196,10 @@ func TestQwenReadsWhatItKnowsOfASchema(t *testing.T) {
 		require.Equal(t, called("odd", c.want), parse(t, f, "<function=odd>"+c.text+"</function>"), c.schema)
 		require.Equal(t, called("weather", `{"days": 2}`), parse(t, f, "<function=weather><parameter=days>2</parameter></function>"), c.schema)
 		_, err = f.(Required).Calls(false)
+		if strings.Contains(c.schema, `"x": true`) {
+			require.NoError(t, err)
+			continue
+		}
 		require.ErrorContains(t, err, "the parameters of odd: ", c.schema)
 	}
 }

@@ -209,7 +209,13 @@ func (q *qwenValues) alternatives(schema json.RawMessage, pointed map[string]boo
 		return nil, errors.New("it is too large; write fewer alternatives")
 	}
 	a := alternative{raw: schema}
-	if err := json.Unmarshal(schema, &a.keys); err != nil {
+	switch string(bytes.TrimSpace(schema)) {
+	case "true": // any text
+		a.raw = json.RawMessage("{}")
+	case "false":
+		return nil, nil
+	}
+	if err := json.Unmarshal(a.raw, &a.keys); err != nil {
 		return nil, err
 	}
 	for _, key := range []string{"$ref", "anyOf", "oneOf", "allOf"} {

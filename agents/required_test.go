@@ -235,6 +235,18 @@ func takes(g *form.Grammar, text string) bool {
 	return err == nil && end
 }
 
+// A parameter whose schema is true, which allows anything, is a text where calls are required; it was refused in Go's own words.
+func TestRequiredCallsOfAnything(t *testing.T) {
+	f, g := requiredForm(t, "qwen3_coder", []tools.Spec{{Name: "w", Parameters: json.RawMessage(`{"type": "object", "properties": {"a": true, "b": {"anyOf": [true, {"type": "null"}]},
+		"c": {"anyOf": [{"$ref": "#/$defs/Never"}, {"type": "string", "maxLength": 1}]}}, "required": ["a", "b", "c"], "$defs": {"Never": false}}`)}})
+	call := func(c string) string {
+		return "<tool_call>\n<function=w>\n<parameter=a>\n[1]\n</parameter>\n<parameter=b>\nnull\n</parameter>\n<parameter=c>\n" + c + "\n</parameter>\n</function>\n</tool_call>"
+	}
+	require.True(t, takes(g, call("x")))
+	require.False(t, takes(g, call("xx")))
+	require.Equal(t, called("w", `{"a": "[1]", "b": null, "c": "x"}`), parse(t, f, call("x")))
+}
+
 // A text that is read as a number must be allowed as that number: where another alternative forbids it, the schema is refused by name.
 func TestRequiredCallsOfTextsThatReadAsNumbers(t *testing.T) {
 	for parameter, want := range map[string]string{
