@@ -64,7 +64,7 @@ func (s *stairs) Reset(_ context.Context, start environments.Start) (environment
 		At int `json:"at"`
 	}{}
 	s.at = 0
-	if err := environments.DecodeTask(start.Task, []string{"at"}, &c); err != nil {
+	if err := environments.DecodeTask(start, []string{"at"}, &c); err != nil {
 		return nil, err
 	}
 	s.at = c.At

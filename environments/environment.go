@@ -9,6 +9,7 @@ package environments
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -16,12 +17,22 @@ import (
 
 // Start says which episode begins.
 type Start struct {
-	Task trajectory.Task // Fields that the environment does not know are an error, but for those that Reserved names
+	Task trajectory.Task // Fields that the environment does not know are an error, but for those that are Spare
 	Seed int64           // of the episode, 0 to 2³¹-1: the same for all trajectories of a task, so that a group begins in the same state
+	Data []string        // fields by which the job's data names a task and its answer: they are Reserved too
+	Job  []string        // fields that the job reads, as eval.by and data.balance do, and that may be the environment's as well
 }
 
-// Reserved are the fields of tasks that are not the environment's: rewards and data read them.
+// Reserved are the fields of tasks that rewards and data read. They reach an environment where its reset names them.
 var Reserved = []string{"answer", "seed", "source"}
+
+// Reserves tells whether a field belongs to rewards and data.
+func (s Start) Reserves(field string) bool {
+	return slices.Contains(Reserved, field) || slices.Contains(s.Data, field)
+}
+
+// Spare tells whether a field is no error where the environment does not know it, because others read it.
+func (s Start) Spare(field string) bool { return s.Reserves(field) || slices.Contains(s.Job, field) }
 
 // Action is what the agent does: a text, or the call of one of the environment's own tools.
 type Action struct {

@@ -742,14 +742,20 @@ func TestMakeFails(t *testing.T) {
 	}
 }
 
+// A field that the environment knows is read, whoever else reads it; one that it does not know is an error, unless data, rewards or the job read it.
 func TestDecodeTask(t *testing.T) {
 	var into struct {
 		Level int `json:"level"`
 	}
-	require.NoError(t, DecodeTask(trajectory.Task{Fields: map[string]any{"level": 3, "answer": "x", "seed": 1}}, []string{"level"}, &into))
+	require.NoError(t, DecodeTask(Start{Task: trajectory.Task{Fields: map[string]any{"level": 3, "answer": "x", "seed": 1}}}, []string{"level"}, &into))
 	require.Equal(t, 3, into.Level)
-	require.ErrorContains(t, DecodeTask(trajectory.Task{ID: "a", Fields: map[string]any{"levle": 3}}, []string{"level"}, &into), `the environment knows no field "levle" (did you mean "level"?)`)
-	require.ErrorContains(t, DecodeTask(trajectory.Task{ID: "a", Fields: map[string]any{"level": "x"}}, []string{"level"}, &into), `the parameter level must be of type int, got a string`)
+	both := Start{Task: trajectory.Task{Fields: map[string]any{"level": 4, "kind": "x", "gold": "y"}}, Data: []string{"gold"}, Job: []string{"level", "kind"}}
+	require.NoError(t, DecodeTask(both, []string{"level"}, &into))
+	require.Equal(t, 4, into.Level)
+	both.Job = both.Job[:1]
+	require.ErrorContains(t, DecodeTask(both, []string{"level"}, &into), `the environment knows no field "kind"`)
+	require.ErrorContains(t, DecodeTask(Start{Task: trajectory.Task{ID: "a", Fields: map[string]any{"levle": 3}}}, []string{"level"}, &into), `the environment knows no field "levle" (did you mean "level"?)`)
+	require.ErrorContains(t, DecodeTask(Start{Task: trajectory.Task{ID: "a", Fields: map[string]any{"level": "x"}}}, []string{"level"}, &into), `the parameter level must be of type int, got a string`)
 }
 
 func TestQuantiles(t *testing.T) {
@@ -784,7 +790,7 @@ func TestWrongTask(t *testing.T) {
 	s := worlds(Spec{}, func(w *world) {
 		w.reset = func(_ context.Context, s Start) (Observation, error) {
 			var fields struct{}
-			if err := DecodeTask(s.Task, []string{"level"}, &fields); err != nil {
+			if err := DecodeTask(s, []string{"level"}, &fields); err != nil {
 				return nil, err
 			}
 			return Text("begin"), nil

@@ -12,15 +12,15 @@ import (
 	"github.com/agentfly/agentfly/trajectory"
 )
 
-// DecodeTask reads the fields of a task into a struct with json tags, for Reset. A field that known does not name is an error, but for those that
-// Reserved names. Its error is a *TaskError.
-func DecodeTask(t trajectory.Task, known []string, into any) error {
-	fields := make(map[string]any, len(t.Fields))
-	for _, name := range slices.Sorted(maps.Keys(t.Fields)) {
+// DecodeTask reads the fields of a start's task into a struct with json tags, for Reset. A field that known does not name is an error, but for those
+// that are Spare. Its error is a *TaskError.
+func DecodeTask(s Start, known []string, into any) error {
+	fields := make(map[string]any, len(s.Task.Fields))
+	for _, name := range slices.Sorted(maps.Keys(s.Task.Fields)) {
 		switch {
 		case slices.Contains(known, name):
-			fields[name] = t.Fields[name]
-		case !slices.Contains(Reserved, name):
+			fields[name] = s.Task.Fields[name]
+		case !s.Spare(name):
 			return WrongTask("the environment knows no field %q%s; its fields are %q, and rewards and data may have %q",
 				wording.Clip(name, 64), wording.DidYouMean(name, known), known, Reserved)
 		}
@@ -124,7 +124,7 @@ func LevelOf(s Start) (int64, error) {
 	var fields struct {
 		Level *int64 `json:"level"`
 	}
-	if err := DecodeTask(s.Task, []string{"level"}, &fields); err != nil {
+	if err := DecodeTask(s, []string{"level"}, &fields); err != nil {
 		return 0, err
 	}
 	if fields.Level == nil {

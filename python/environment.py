@@ -467,6 +467,7 @@ class Adapter:
     def __init__(self, env, config, name):
         self.env, self.config, self.name, self.own, self.loop = env, config, name, 0, None
         self.last_info = {}
+        self.reserved, self.job = set(config["reserved"]), set()
         self.actions = Actions(getattr(env, "action_space", None), config.get("actions"))
 
     def call(self, f, *args, **kwargs):
@@ -493,17 +494,25 @@ class Adapter:
     def tools(self):
         return []
 
+    def claim(self, data, job):
+        """Says which fields of the next task others read: those of data stand in every data line, those of job may be the environment's as well."""
+        self.reserved, self.job = set(self.config["reserved"]).union(data), set(job)
+
     def known(self, fields):
         """The fields without those that stand in every data line, which are not the environment's."""
-        return {k: v for k, v in fields.items() if k not in self.config["reserved"]}
+        return {k: v for k, v in fields.items() if k not in self.reserved}
 
-    def given(self, f, fields, hint="leave it out, or name it in reset's arguments"):
-        """The fields as arguments of f."""
-        names, more = takes(f)
-        mine = {k: v for k, v in fields.items() if k in names or k not in self.config["reserved"]}
-        wrong = [k for k in mine if k not in names and not more]
+    def refuse(self, fields, hint="leave it out, or name it in reset's arguments"):
+        """Refuses a task with fields that reset does not take and nobody else reads."""
+        wrong = [k for k in fields if k not in self.reserved and k not in self.job]
         if wrong:
             raise unknown(self.name, wrong, hint)
+
+    def given(self, f, fields):
+        """The fields as arguments of f."""
+        names, more = takes(f)
+        mine = {k: v for k, v in fields.items() if k in names or more and k not in self.reserved}
+        self.refuse(set(fields) - set(mine))
         return mine
 
     def begin(self, **arguments):
@@ -580,15 +589,14 @@ class Gymnasium(Adapter):
         options = None
         if fields and self.takes_options:
             options = arguments["options"] = Read(fields)
-        elif fields and self.more:
+        elif self.more:
             arguments.update(fields)
-        elif fields:
-            raise unknown(self.name, fields, "leave it out, or name it in reset's arguments")
+        else:
+            self.refuse(fields)
         out = self.begin(**arguments)
         if options is not None:
             unread = set(fields) - options.seen - set(self.config.get("fields") or ())
-            if unread:
-                raise unknown(self.name, unread, "its reset did not look at it among its options; leave it out, or list it in the parameter fields where it is read later")
+            self.refuse(unread, "its reset did not look at it among its options; leave it out, or list it in the parameter fields where it is read later")
         if isinstance(out, tuple) and len(out) == 2 and isinstance(out[1], dict):
             return self.shown(out[0]), out[1]
         if self.config["protocol"] == "gymnasium":
@@ -683,8 +691,8 @@ class SkyRL(Adapter):
                 self.call(self.env.close)
             self.env = None  # where the constructor fails
             self.env = self.call(self.factory, extras=fields)
-        elif self.known(fields):
-            raise unknown(self.name, self.known(fields), "its constructor takes no extras")
+        else:
+            self.refuse(fields, "its constructor takes no extras")
         messages, meta = self.call(self.env.init, prompt)
         return self.written(messages, prompt), meta or {}
 
@@ -1194,6 +1202,7 @@ class Server:
         random.seed(seed)  # what draws from the global sources repeats too
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed(seed)
+        self.adapter.claim(a.get("data") or [], a.get("job") or [])
         observation, info = self.adapter.reset(seed, a.get("fields") or {}, a.get("prompt") or [])
         self.steps, self.total, self.adapter.last_info = 0, 0.0, info if isinstance(info, dict) else {}
         return encode({"observation": self.observations.parts(observation), "info": info_of(info), "memory": memory()})

@@ -166,7 +166,7 @@ func (w *world) Reset(ctx context.Context, s environments.Start) (environments.O
 		Task string `json:"task"`
 		Seed any    `json:"seed"`
 	}
-	if err := environments.DecodeTask(s.Task, []string{"task", "seed"}, &fields); err != nil {
+	if err := environments.DecodeTask(s, []string{"task", "seed"}, &fields); err != nil {
 		return nil, err
 	}
 	if fields.Task == "" {

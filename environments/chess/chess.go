@@ -249,7 +249,7 @@ const drawn = 100
 func (s *source) puzzleOf(ctx context.Context, start environments.Start) (puzzle, error) {
 	fields := start.Task.Fields
 	for name := range fields {
-		if name != "fen" && name != "mate" && !slices.Contains(environments.Reserved, name) {
+		if name != "fen" && name != "mate" && !start.Spare(name) {
 			return puzzle{}, environments.WrongTask("a task has no field %q; it has fen, a position, and mate, 1 or 2", wording.Clip(name, 64))
 		}
 	}

@@ -185,7 +185,7 @@ func (s *source) taskOf(start environments.Start) (*task, error) {
 	var fields struct {
 		Task string `json:"task"`
 	}
-	if err := environments.DecodeTask(start.Task, []string{"task"}, &fields); err != nil {
+	if err := environments.DecodeTask(start, []string{"task"}, &fields); err != nil {
 		return nil, err
 	}
 	if fields.Task == "" {

@@ -193,15 +193,7 @@ func (e *environment) observe(ctx context.Context, m message) (o observed, err e
 
 // Reset implements environments.Environment.
 func (e *environment) Reset(ctx context.Context, s environments.Start) (environments.Observation, error) {
-	data := maps.Clone(e.source.config.Reset)
-	if data == nil {
-		data = map[string]any{}
-	}
-	for key, v := range s.Task.Fields {
-		if !slices.Contains(environments.Reserved, key) {
-			data[key] = v
-		}
-	}
+	data := e.dataOf(s)
 	if err := e.source.checkReset(data); err != nil {
 		return nil, err
 	}
@@ -226,6 +218,23 @@ func (e *environment) Reset(ctx context.Context, s environments.Start) (environm
 		return nil, fmt.Errorf("%s: %w", e.host.url, err)
 	}
 	return text, nil
+}
+
+// dataOf are the data of a reset: the job's own, and the task's fields. One that belongs to rewards and data is sent where the server's reset names
+// it, and one that the job reads unless the reset says that it takes others alone.
+func (e *environment) dataOf(s environments.Start) map[string]any {
+	data := maps.Clone(e.source.config.Reset)
+	if data == nil {
+		data = map[string]any{}
+	}
+	reset := e.source.reset
+	for key, v := range s.Task.Fields {
+		_, named := reset.Properties[key]
+		if named || !s.Spare(key) || !s.Reserves(key) && !reset.closed() {
+			data[key] = v
+		}
+	}
+	return data
 }
 
 // checkReset refuses keys that the server says it does not know. Where it says nothing, it may drop them in silence: that is said once.

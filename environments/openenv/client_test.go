@@ -574,6 +574,11 @@ func TestUnknownResetKeys(t *testing.T) {
 	_, err := e.Reset(t.Context(), start(5, map[string]any{"lwo": 1}))
 	require.ErrorContains(t, err, `reset has no "lwo" (did you mean "low"?); it takes low`)
 	require.ErrorAs(t, err, new(*environments.TaskError))
+	at := start(5, map[string]any{"low": 1.0, "kind": "x", "answer": "y"})
+	at.Job = []string{"low", "kind"}
+	require.Equal(t, map[string]any{"low": 1.0}, e.(*environment).dataOf(at), "what the job reads is sent where the reset takes it")
+	at.Task.Fields = map[string]any{"low": 1.0, "high": 2.0}
+	require.Equal(t, map[string]any{"low": 1.0, "high": 2.0}, e.(*environment).dataOf(at), "what nobody else reads is sent, and refused")
 
 	var warnings []string
 	s, err := newSource(config{Hosts: []string{"a:1"}, MCP: "auto", Raised: "policy", TimeoutS: 1, MaxMessage: 1 << 20}, func(text string) { warnings = append(warnings, text) })

@@ -54,6 +54,8 @@ type start struct {
 	Seed   int64                `json:"seed"`
 	Fields map[string]any       `json:"fields,omitempty"`
 	Prompt []trajectory.Message `json:"prompt,omitempty"`
+	Data   []string             `json:"data,omitempty"`
+	Job    []string             `json:"job,omitempty"`
 }
 
 // seedOf is the task's own seed, where it has one that is a number: a task of Tasks is its seed.
@@ -72,7 +74,7 @@ func (e *environment) Reset(ctx context.Context, s environments.Start) (environm
 		Observation environments.Observation `json:"observation"`
 		Memory      int64                    `json:"memory"`
 	}
-	err := e.ask(ctx, "env_reset", start{seedOf(s), s.Task.Fields, s.Task.Prompt}, &out)
+	err := e.ask(ctx, "env_reset", start{seedOf(s), s.Task.Fields, s.Task.Prompt, s.Data, s.Job}, &out)
 	e.memory = out.Memory
 	return out.Observation, err
 }

@@ -139,6 +139,30 @@ func TestGymnasiumClass(t *testing.T) {
 	require.NoError(t, err, "the task was wrong, not the environment")
 }
 
+// A field that the job reads reaches a class that takes it, among its options or its arguments, and is no error for one that does not.
+func TestFieldsOfTheJob(t *testing.T) {
+	t.Parallel()
+	for class, c := range map[string]struct{ field, want, refused string }{
+		"Corridor": {"at", "You are at 2 of 3.", "the task has the field kind, which Corridor does not know"},
+		"Counter":  {"goal", "Count to 2.", ""},
+		"Later":    {"word", "Say 2.", ""},
+		"Words":    {"level", "", "the task has the field kind and the field level, which Words does not know"},
+	} {
+		_, e := world(t, class, nil)
+		start := begin(5, map[string]any{c.field: 2, "kind": "x", "gold": "y"})
+		start.Data, start.Job = []string{"gold"}, []string{c.field, "kind"}
+		got, err := e.Reset(t.Context(), start)
+		require.NoError(t, err, class)
+		require.Contains(t, environments.TextOf(got), c.want)
+		start.Job = nil
+		if _, err = e.Reset(t.Context(), start); c.refused == "" { // it takes whatever a task has
+			require.NoError(t, err, class)
+			continue
+		}
+		require.ErrorContains(t, err, c.refused)
+	}
+}
+
 // A class is found by its import path too, beside the job file.
 func TestImportPath(t *testing.T) {
 	t.Parallel()

@@ -168,7 +168,7 @@ func (s *source) workOf(start environments.Start) (*work, error) {
 	var fields struct {
 		Instance string `json:"instance"`
 	}
-	if err := environments.DecodeTask(start.Task, []string{"instance"}, &fields); err != nil {
+	if err := environments.DecodeTask(start, []string{"instance"}, &fields); err != nil {
 		return nil, err
 	}
 	if fields.Instance == "" {

@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -243,7 +242,7 @@ func (s *source) Close() error {
 // goalOf is the goal that a start asks for: its task's, else one of the training split's by the seed.
 func (c *catalogue) goalOf(s environments.Start) (int, error) {
 	for name := range s.Task.Fields {
-		if name != "goal" && !slices.Contains(environments.Reserved, name) {
+		if name != "goal" && !s.Spare(name) {
 			return 0, environments.WrongTask("webshop: a task has no field %q; it has goal, the id of a product and the number of the goal, such as %s", wording.Clip(name, 64), c.goals[0].name(c))
 		}
 	}

@@ -24,10 +24,11 @@ import (
 
 // World is the environment that trajectories act in.
 type World struct {
-	Stage     *environments.Stage
-	Retries   int      // a trajectory whose environment failed begins anew so many times
-	JobFields []string // fields of tasks that are the job's own, and not the environment's
-	Credit    float64  // by turn: the rewards of a turn's actions, times this, are the turn's; 0: they are part of the trajectory's reward
+	Stage   *environments.Stage
+	Retries int      // a trajectory whose environment failed begins anew so many times
+	Data    []string // fields by which the job's data names a task and its answer, see environments.Start
+	Job     []string // fields that the job reads beside the environment, see environments.Start
+	Credit  float64  // by turn: the rewards of a turn's actions, times this, are the turn's; 0: they are part of the trajectory's reward
 	// Forget drops what was recorded of a trajectory that begins anew, and tells why; nil: nothing is recorded.
 	Forget func(id string, why error)
 	// WentOn is told how the environment of a trajectory that a process before this one began came to where it was; nil: nobody is.
@@ -64,12 +65,9 @@ func (w *World) start(ctx context.Context, run uint64, registry *tools.Registry,
 		return "", "", &failure{trajectory.OriginEnvironment, fmt.Errorf("orchestrator: %s: %w", p.ID(), err)}
 	}
 	task := p.Task
-	task.Fields = maps.Clone(task.Fields)
-	for _, name := range w.JobFields {
-		delete(task.Fields, name)
-	}
+	task.Fields = maps.Clone(task.Fields) // the environment may write into them
 	defer watchdog.Enter(ctx, "environment", p.ID()).Leave()
-	e, err := w.Stage.Begin(ctx, pool.Owner{Group: p.group(), Name: t.ID}, environments.Start{Task: task, Seed: seed})
+	e, err := w.Stage.Begin(ctx, pool.Owner{Group: p.group(), Name: t.ID}, environments.Start{Task: task, Seed: seed, Data: w.Data, Job: w.Job})
 	if err != nil {
 		return "", "", environmentFailed(ctx, p, err)
 	}

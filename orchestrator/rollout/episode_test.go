@@ -450,7 +450,7 @@ func TestReplayOfAnotherTrajectoryEnds(t *testing.T) {
 	require.EqualValues(t, 1, plan.resets.Load())
 }
 
-// Fields of a task that the job itself reads do not reach the environment, and the seed is that of the task in each split.
+// All fields of a task reach the environment, with the names of those that data and job read, and the seed is that of the task in each split.
 func TestStartOfAnEpisode(t *testing.T) {
 	seen := map[string]environments.Start{}
 	var mu sync.Mutex
@@ -466,7 +466,7 @@ func TestStartOfAnEpisode(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	r := world(t, &corridors{}, true, walks("out"))
-	r.World.Stage, r.World.JobFields = environments.NewStage(m), []string{"id", "kind"}
+	r.World.Stage, r.World.Data, r.World.Job = environments.NewStage(m), []string{"id"}, []string{"kind"}
 	play := func(name string, p rollout.Place) environments.Start {
 		at = name
 		r.Sample(t.Context(), p)
@@ -475,8 +475,8 @@ func TestStartOfAnEpisode(t *testing.T) {
 	p := walkPlace(0)
 	p.Task.Fields = map[string]any{"id": "x", "kind": "k", "level": json.Number("3"), "answer": "7"}
 	train := play("train", p)
-	require.Equal(t, map[string]any{"level": json.Number("3"), "answer": "7"}, train.Task.Fields)
-	require.Len(t, p.Task.Fields, 4, "the task keeps them")
+	require.Equal(t, p.Task.Fields, train.Task.Fields)
+	require.Equal(t, [][]string{{"id"}, {"kind"}}, [][]string{train.Data, train.Job})
 	p.Index = 5
 	require.Equal(t, train.Seed, play("sibling", p).Seed)
 	p.Phase = "eval-before"

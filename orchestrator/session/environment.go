@@ -149,15 +149,21 @@ func (w *World) sampled() *rollout.World {
 	if w == nil {
 		return nil
 	}
-	return &rollout.World{Stage: w.stage, Retries: w.job.Environment.Retries, JobFields: jobFields(w.job)}
+	return &rollout.World{Stage: w.stage, Retries: w.job.Environment.Retries, Data: dataFields(w.job), Job: jobFields(w.job)}
 }
 
-// jobFields are the fields of tasks that the job itself reads.
+// jobFields are the fields of tasks that the job itself reads. One may name the episode as well: eval.by: level counts the levels that are played.
 func jobFields(j *job.Job) []string {
-	out := []string{"id", j.Data.Balance, j.Data.Spread, j.Eval.By}
+	out := []string{j.Data.Balance, j.Data.Spread, j.Eval.By}
 	if c := j.Data.Curriculum; c != nil {
 		out = append(out, c.Field)
 	}
+	return slices.DeleteFunc(out, func(name string) bool { return name == "" })
+}
+
+// dataFields are the fields by which the job's data names a task and its answer.
+func dataFields(j *job.Job) []string {
+	out := []string{"id"}
 	columns := []map[string]string{j.Data.Columns}
 	for _, s := range slices.Concat(j.Data.Train, j.Data.Eval) {
 		columns = append(columns, s.Columns)

@@ -23,7 +23,8 @@
 //
 //	→ {"id": 1, "op": "env_open", "arguments": {"class": "world.py:World", "kwargs": {}, …}}   makes the environment: package environments/python
 //	← {"id": 1, "result": {"protocol": "gymnasium", "powers": ["actions"], "seeded": true, …}} type Environment
-//	→ {"id": 2, "op": "env_reset", "arguments": {"seed": 7, "fields": {}, "prompt": []}}       fields are the task's, prompt OpenAI's messages
+//	→ {"id": 2, "op": "env_reset", "arguments": {"seed": 7, "fields": {}, "prompt": []}}       fields are the task's, prompt OpenAI's messages;
+//	                                                                                           "data" and "job" name fields that others read
 //	← {"id": 2, "result": {"observation": [{"type": "text", "text": "…"}], "info": {}, "memory": 40000000}, "own": 52000}
 //	→ {"id": 3, "op": "env_step", "arguments": {"text": "left"}}                               or {"name": …, "arguments": {…}} of a tool
 //	← {"id": 3, "result": {"observation": […], "reward": 1, "terminated": false, "truncated": false, "failure": "policy", …}, "own": 9000}
