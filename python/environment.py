@@ -498,9 +498,9 @@ class Adapter:
         """Says which fields of the next task others read: those of data stand in every data line, those of job may be the environment's as well."""
         self.reserved, self.job = set(self.config["reserved"]).union(data), set(job)
 
-    def known(self, fields):
-        """The fields without those that stand in every data line, which are not the environment's."""
-        return {k: v for k, v in fields.items() if k not in self.reserved}
+    def known(self, fields, names=()):
+        """The fields without those that stand in every data line, which are the environment's where its reset names them."""
+        return {k: v for k, v in fields.items() if k in names or k not in self.reserved}
 
     def refuse(self, fields, hint="leave it out, or name it in reset's arguments"):
         """Refuses a task with fields that reset does not take and nobody else reads."""
@@ -580,7 +580,7 @@ class Gymnasium(Adapter):
         self.seeded = self.takes_seed or callable(getattr(self.inner, "seed", None))
 
     def reset(self, seed, fields, prompt):
-        fields = self.known(fields)
+        fields = self.known(fields, self.names)
         arguments = {k: fields.pop(k) for k in list(fields) if k in self.names}
         if self.takes_seed:
             arguments["seed"] = seed
@@ -634,9 +634,10 @@ class TextArena(Adapter):
     seeded = True
 
     def reset(self, seed, fields, prompt):
-        arguments = self.given(self.env.reset, self.known(fields))
+        arguments = self.given(self.env.reset, fields)
+        arguments.update(num_players=1, seed=seed)
         try:
-            self.begin(num_players=1, seed=seed, **arguments)
+            self.begin(**arguments)
         except AssertionError as e:
             raise Refused("%s; only games of one player can be played" % (last_line(e),))
         self.errors = 0
@@ -913,14 +914,12 @@ class AgentFly(Adapter):
             self.call(self.env.start)
         self.started = True
         names, more = takes(self.env.reset)
-        fields = self.known(fields)
-        arguments = {}
+        if "env_args" in names:
+            arguments = {"env_args": self.known(fields) or None}
+        else:
+            arguments = self.given(self.env.reset, fields)
         if "seed" in names:
             arguments["seed"] = seed
-        if "env_args" in names:
-            arguments["env_args"] = fields or None
-        else:
-            arguments.update(self.given(self.env.reset, fields))
         out = self.begin(**arguments)
         if isinstance(out, tuple) and len(out) == 2 and isinstance(out[1], dict):
             return out

@@ -163,6 +163,21 @@ func TestFieldsOfTheJob(t *testing.T) {
 	}
 }
 
+// What rewards and data read of a task reaches a class whose reset names it, of every protocol; a seed is the episode's.
+func TestReservedFieldsThatResetNames(t *testing.T) {
+	t.Parallel()
+	for _, class := range []string{"Quiz", "LaterQuiz", "ArenaQuiz"} {
+		_, e := world(t, class, nil)
+		_, err := e.Reset(t.Context(), begin(5, map[string]any{"question": "1+1?", "answer": "2", "source": "web", "seed": "5"}))
+		require.NoError(t, err, class)
+		r := step(t, e, "2")
+		require.Equal(t, environments.Text("right"), r.Observation, class)
+		require.True(t, r.Success, class)
+		_, err = e.Reset(t.Context(), begin(5, map[string]any{"question": "1+1?"}))
+		require.ErrorContains(t, err, class+": the task does not fit reset: missing a required argument: 'answer'")
+	}
+}
+
 // A class is found by its import path too, beside the job file.
 func TestImportPath(t *testing.T) {
 	t.Parallel()

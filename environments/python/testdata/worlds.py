@@ -596,3 +596,39 @@ class Around:
             reached = type(e).__name__
         processes = [p for p in os.listdir("/proc") if p.isdigit()]
         return "%s %d %s" % (os.path.exists(action.split()[0]), len(processes), reached), 0.0, False, False, {}
+
+
+class Quiz:
+    """Its reset names fields that belong to rewards and data."""
+
+    def reset(self, question, answer, seed=None):
+        self.answer, self.said = answer, question
+        return question
+
+    def step(self, action):
+        right = action == self.answer
+        return "right" if right else "wrong", float(right), True, False, {"success": right}
+
+
+class LaterQuiz(Quiz):
+    """AgentFly's form."""
+
+    async def aclose(self):
+        pass
+
+
+class ArenaQuiz(Quiz):
+    """TextArena's form."""
+
+    def reset(self, num_players, question, answer, seed=None):
+        Quiz.reset(self, question, answer)
+
+    def get_observation(self):
+        return 0, self.said
+
+    def step(self, action):
+        self.said, self.reward, done, _, info = Quiz.step(self, action)
+        return done, info
+
+    def close(self):
+        return {0: self.reward}, {}
