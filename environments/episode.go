@@ -26,7 +26,7 @@ type Episode struct {
 	first  Observation
 	start  Start
 	fresh  bool   // nothing was done since the reset
-	over   Result // the last result, where that ended the episode
+	last   Result // of a step; none: the zero Result
 	anchor string // of the state
 }
 
@@ -41,6 +41,13 @@ func (e *Episode) Anchor() string {
 	e.tenure.turn <- struct{}{}
 	defer func() { <-e.tenure.turn }()
 	return e.anchor
+}
+
+// Last is the result of the last step; the zero Result: there was none.
+func (e *Episode) Last() Result {
+	e.tenure.turn <- struct{}{}
+	defer func() { <-e.tenure.turn }()
+	return e.last
 }
 
 // End gives the environment back, once: it is closed instead where it failed or is in the middle of a call, which returns then. It is safe to call
@@ -71,7 +78,7 @@ func (e *Episode) resetNow(ctx, inner context.Context, s Start) error {
 	if o, err = e.rules.accept(o); err != nil {
 		return e.tenure.broken(ctx, AskedReset, err)
 	}
-	e.start, e.fresh, e.over, e.first = s, true, Result{}, o
+	e.start, e.fresh, e.last, e.first = s, true, Result{}, o
 	e.anchor = nameOf("", o)
 	return nil
 }
@@ -89,9 +96,9 @@ func (e *Episode) Step(ctx context.Context, a Action) (Result, error) {
 
 // stepNow is Step between enter and leave.
 func (e *Episode) stepNow(ctx, inner context.Context, a Action) (Result, error) {
-	if e.over.Over() {
+	if e.last.Over() {
 		r := e.refuse("The episode is over. No further action is possible.")
-		r.Terminated, r.Truncated, r.Success = e.over.Terminated, e.over.Truncated, e.over.Success
+		r.Terminated, r.Truncated, r.Success = e.last.Terminated, e.last.Truncated, e.last.Success
 		return r, nil
 	}
 	a, wrong := e.rules.check(a)
@@ -111,10 +118,7 @@ func (e *Episode) stepNow(ctx, inner context.Context, a Action) (Result, error) 
 	if r, err = e.rules.acceptResult(r); err != nil {
 		return Result{}, e.tenure.broken(ctx, AskedStep, err)
 	}
-	e.anchor = r.Anchor
-	if r.Over() {
-		e.over = r
-	}
+	e.anchor, e.last = r.Anchor, r
 	return r, nil
 }
 
@@ -125,9 +129,10 @@ func (e *Episode) refuse(text string) Result {
 
 // kept is the state of an episode.
 type kept struct {
-	State  json.RawMessage `json:"state"` // of the environment
-	Anchor string          `json:"anchor"`
-	Over   bool            `json:"over,omitempty"`
+	State   json.RawMessage `json:"state"` // of the environment
+	Anchor  string          `json:"anchor"`
+	Over    bool            `json:"over,omitempty"`
+	Success bool            `json:"success,omitempty"`
 }
 
 // State keeps the episode for Restore. It is false where the environment cannot.
@@ -148,7 +153,7 @@ func (e *Episode) State(ctx context.Context) (json.RawMessage, bool, error) {
 	if !json.Valid(state) {
 		return nil, true, e.tenure.broken(ctx, AskedState, errors.New("it returned no JSON value as its state; mend the environment"))
 	}
-	out, err := json.Marshal(kept{state, e.anchor, e.over.Over()})
+	out, err := json.Marshal(kept{state, e.anchor, e.last.Over(), e.last.Success})
 	if err != nil {
 		return nil, true, e.tenure.broken(ctx, AskedState, err)
 	}
@@ -182,7 +187,7 @@ func (e *Episode) Restore(ctx context.Context, start Start, state json.RawMessag
 	if err != nil {
 		return true, err
 	}
-	e.fresh, e.anchor, e.over = false, k.Anchor, Result{Terminated: k.Over}
+	e.fresh, e.anchor, e.last = false, k.Anchor, Result{Terminated: k.Over, Success: k.Success}
 	return true, nil
 }
 
@@ -334,7 +339,7 @@ func (e *Episode) Fork(ctx context.Context) (*Episode, bool, error) {
 		return nil, true, err
 	}
 	second := newEpisode(newTenure(e.rules, all, newMember(e.rules.o.Kind, env, e.rules.spec.InProcess, &all.left), nil), e.start)
-	second.first, second.fresh, second.over, second.anchor = e.first, e.fresh, e.over, e.anchor
+	second.first, second.fresh, second.last, second.anchor = e.first, e.fresh, e.last, e.anchor
 	if err := all.enter(ctx, second.tenure); err != nil {
 		second.End()
 		return nil, true, e.rules.fail(ctx, AskedFork, err)

@@ -85,6 +85,7 @@ type hand struct {
 	// guarded by player.mu
 	acted bool // something was done that the record must have: the call is counted in player.open
 	over  bool // the call is
+	steps bool // a step was among it
 	sum   trajectory.Outcome
 }
 
@@ -112,6 +113,7 @@ func (h *hand) ask(ctx context.Context, op string, arguments json.RawMessage) (j
 	case errors.As(err, &failed):
 		p.fail(err)
 	case err == nil && step != nil:
+		h.steps = true
 		h.sum.Reward += step.Reward
 		h.sum.Terminated, h.sum.Truncated, h.sum.Success = step.Terminated, step.Truncated, step.Success
 	}
@@ -130,6 +132,9 @@ func (h *hand) give(ctx context.Context) (*trajectory.Outcome, error) {
 	}
 	var err error
 	if failed == nil {
+		if last := p.episode.Last(); !h.steps { // what was only looked at is as it was
+			h.sum.Terminated, h.sum.Truncated, h.sum.Success = last.Terminated, last.Truncated, last.Success
+		}
 		h.sum.Anchor = p.episode.Anchor()
 		h.sum.State, err = stateOf(ctx, p.episode, &h.sum)
 	}
