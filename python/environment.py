@@ -4,6 +4,7 @@ What the class offers says which protocol it has: KINDS, from the most particula
 that the class itself takes is measured in it, so that the other side knows what the rest of a request cost.
 """
 
+import base64
 import dataclasses
 import enum
 import importlib
@@ -14,6 +15,7 @@ import os
 import random
 import re
 import select
+import struct
 import sys
 import threading
 import time
@@ -116,8 +118,6 @@ def is_image(v):
 
 def png(v):
     """The data URL of a uint8 array of height × width × 1, 3 or 4."""
-    import base64
-    import struct
     import zlib
 
     height, width, channels = v.shape
@@ -270,6 +270,38 @@ def kept(state):
     if type(out) is str and not isinstance(state, enum.Enum):
         raise Refused("get_state gave a %s, which JSON does not hold; give numbers, texts, lists and dicts" % type(state).__name__)
     return kept(out)
+
+
+def packed(words):
+    """Numbers of 32 bits as text, in half the size of their JSON."""
+    return base64.b64encode(struct.pack("<%dI" % len(words), *words)).decode()
+
+
+def unpacked(text):
+    raw = base64.b64decode(text)
+    return struct.unpack("<%dI" % (len(raw) // 4), raw)
+
+
+def sources():
+    """The states of the global sources of random numbers, Python's and, where it is loaded, numpy's, as JSON holds them."""
+    version, words, gauss = random.getstate()
+    out = {"random": [version, packed(words), gauss]}
+    if "numpy" in sys.modules:
+        state = sys.modules["numpy"].random.get_state()
+        if isinstance(state, tuple):  # else the class set a generator of its own
+            out["numpy"] = [state[0], packed(state[1].tolist())] + list(state[2:])
+    return out
+
+
+def draw_from(states):
+    """Has the global sources go on from what sources gave."""
+    version, words, gauss = states["random"]
+    random.setstate((version, unpacked(words), gauss))
+    if "numpy" in states:
+        import numpy
+
+        name, words, *rest = states["numpy"]
+        numpy.random.set_state((name, numpy.array(unpacked(words), dtype=numpy.uint32), *rest))
 
 
 # Actions.
@@ -1097,7 +1129,7 @@ class Server:
     def __init__(self, lines, out, leave):
         self.lines, self.out, self.leave, self.process = lines, out, leave, os.getpid()
         self.adapter = self.observations = self.config = None
-        self.steps, self.total, self.powers = 0, 0.0, []
+        self.steps, self.total, self.powers, self.began = 0, 0.0, [], None
 
     def run(self):
         threading.Thread(target=self.watch, name="agentfly-watch", daemon=True).start()
@@ -1204,6 +1236,8 @@ class Server:
         self.adapter.claim(a.get("data") or [], a.get("job") or [])
         observation, info = self.adapter.reset(seed, a.get("fields") or {}, a.get("prompt") or [])
         self.steps, self.total, self.adapter.last_info = 0, 0.0, info if isinstance(info, dict) else {}
+        if "state" in self.powers:
+            self.began = sources()
         return encode({"observation": self.observations.parts(observation), "info": info_of(info), "memory": memory()})
 
     def env_step(self, a):
@@ -1260,11 +1294,15 @@ class Server:
 
     def env_state(self, a):
         state = kept(self.adapter.call(self.adapter.env.get_state))
-        return encode({"steps": self.steps, "total": self.total, "state": state, "actions": self.adapter.told()})
+        now = sources()
+        drawn = None if now == self.began else now  # a reset comes to where it began
+        return encode({"steps": self.steps, "total": self.total, "state": state, "actions": self.adapter.told(), "sources": drawn})
 
     def env_restore(self, a):
         self.adapter.call(self.adapter.env.set_state, a["state"]["state"])
         self.steps, self.total = a["state"]["steps"], a["state"].get("total", 0.0)  # older states have none
+        if "sources" in a["state"]:  # nor these
+            draw_from(a["state"]["sources"] or self.began)
         told = a["state"].get("actions")  # nor these
         self.adapter.last_info = {} if told is None else {CHOICES[0]: told}
         return "null"

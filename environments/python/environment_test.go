@@ -469,6 +469,37 @@ func TestStatesThatDoNotComeBack(t *testing.T) {
 	}
 }
 
+// From its state an episode goes on with the random numbers that it would have drawn, in another process, at the start and in the middle.
+func TestRandomNumbersAfterARestore(t *testing.T) {
+	t.Parallel()
+	for _, from := range []string{"random", "numpy"} {
+		t.Run(from, func(t *testing.T) {
+			more := map[string]any{"kwargs": map[string]any{"source": from}}
+			if from == "numpy" {
+				more["interpreter"] = withGymnasium(t)
+			}
+			s, e := world(t, "Dice", more)
+			_, err := e.Reset(t.Context(), begin(7, nil))
+			require.NoError(t, err)
+			for steps := range 3 { // of an odd number the source keeps half a pair
+				state, err := e.(environments.Stater).State(t.Context())
+				require.NoError(t, err)
+				require.Less(t, len(state), 8<<10)
+				other := environment(t, s)
+				_, err = other.Reset(t.Context(), begin(7, nil))
+				require.NoError(t, err)
+				require.NoError(t, other.(environments.Stater).Restore(t.Context(), state))
+				require.Equal(t, step(t, e, "on"), step(t, other, "on"), steps)
+			}
+		})
+	}
+	_, e := world(t, "Dice", nil)
+	_, err := e.Reset(t.Context(), begin(7, nil))
+	require.NoError(t, err)
+	require.NoError(t, e.(environments.Stater).Restore(t.Context(), json.RawMessage(`{"steps": 1, "state": [1, 2]}`)), "as older programs kept them")
+	require.Contains(t, environments.TextOf(step(t, e, "on").Observation), "[1, 2, ")
+}
+
 // What info said of the possible actions is part of the state: a class without a method actions says it nowhere else.
 func TestActionsAfterARestore(t *testing.T) {
 	t.Parallel()

@@ -632,3 +632,29 @@ class ArenaQuiz(Quiz):
 
     def close(self):
         return {0: self.reward}, {}
+
+
+class Dice:
+    """Draws from a global source of random numbers in its reset, its steps and its set_state."""
+
+    def __init__(self, source="random"):
+        self.draw = random.gauss
+        if source == "numpy":
+            import numpy
+
+            self.draw = numpy.random.normal
+
+    def reset(self, seed=None):
+        self.rolls = [self.draw(0, 1)]
+        return "roll"
+
+    def step(self, action):
+        self.rolls.append(self.draw(0, 1))
+        return str(self.rolls), 0.0, False, False, {}
+
+    def get_state(self):
+        return self.rolls
+
+    def set_state(self, state):
+        self.rolls = list(state)
+        self.draw(0, 1)
