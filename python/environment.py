@@ -322,12 +322,20 @@ class Actions:
         self.space, self.kind = space, kind_of(space)
         first = int(getattr(space, "start", 0)) if self.kind == "Discrete" else 0
         if isinstance(names, list):
+            if names and self.kind not in (None, "Discrete"):
+                raise Refused("actions: a list is for a space whose actions are numbers, and this one is %s; write a mapping of names to its values" % (space,))
             names = {name: first + i for i, name in enumerate(names)}
         if names and self.kind == "Discrete":
             for name, value in names.items():
                 if isinstance(value, bool) or not isinstance(value, int) or not self.has(value):
                     raise Refused("actions: %s: %r is not one of the space's %d actions, %d to %d" % (name, value, space.n, first, first + space.n - 1))
             names = dict(sorted(names.items(), key=lambda pair: pair[1]))
+        elif names and self.kind:
+            for name, value in names.items():
+                try:
+                    self.build(value)
+                except Exception:  # of any space
+                    raise Refused("actions: %s: %r is not one of the actions of the space %s" % (name, value, space))
         self.names = names or {}
         self.folded = {name.casefold(): name for name in self.names}
 

@@ -583,6 +583,9 @@ func TestRefused(t *testing.T) {
 		"kwargs":        {map[string]any{"class": worlds + ":Corridor", "kwargs": map[string]any{"size": 1}}, "Corridor: kwargs: got an unexpected keyword argument 'size'"},
 		"constructor":   {map[string]any{"class": worlds + ":Bad", "kwargs": map[string]any{"how": "constructor"}}, "Bad: RuntimeError: no"},
 		"actions":       {map[string]any{"class": worlds + ":Corridor", "actions": []string{"a", "b", "c"}}, "actions: c: 2 is not one of the space's 2 actions, 0 to 1"},
+		"list":          {map[string]any{"class": worlds + ":Bytes", "actions": []string{"low", "high"}}, "actions: a list is for a space whose actions are numbers, and this one is "},
+		"value":         {map[string]any{"class": worlds + ":Bytes", "actions": map[string]any{"low": []any{0, 0}, "high": []any{0, 256}}}, "actions: high: [0, 256] is not one of the actions of the space "},
+		"value's size":  {map[string]any{"class": worlds + ":Bytes", "actions": map[string]any{"low": 0}}, "actions: low: 0 is not one of the actions of the space "},
 		"package":       {map[string]any{"class": worlds + ":Corridor", "requires": map[string]string{"no-such-package": "1.2"}}, "the package no-such-package is missing; install it: "},
 		"version":       {map[string]any{"class": worlds + ":Corridor", "requires": map[string]string{"pip": "0.1"}}, " and 0.1 is needed: "},
 		"render":        {map[string]any{"class": "a:B", "render": "human"}, `render: "human" is not known`},
@@ -602,6 +605,16 @@ func TestRefused(t *testing.T) {
 		_, can := e.(environments.Stater)
 		require.False(t, can)
 	})
+}
+
+// Names of a space whose actions are several numbers are mapped to those.
+func TestNamedActionsOfATuple(t *testing.T) {
+	t.Parallel()
+	s, e := world(t, "Bytes", map[string]any{"actions": map[string]any{"low": []any{0, 1}}})
+	require.Equal(t, "Actions are low.", s.Spec().Instructions)
+	_, err := e.Reset(t.Context(), begin(0, nil))
+	require.NoError(t, err)
+	require.Equal(t, environments.Text("did (0, 1)"), step(t, e, "low").Observation)
 }
 
 // Tasks of the splits have different seeds.
