@@ -173,6 +173,8 @@ func TestTraps(t *testing.T) {
 	s, e := world(t, map[string]any{"tasks": []string{"find-plant"}, "max_steps": 3})
 	_, err = e.Reset(t.Context(), environments.Start{Task: trajectory.Task{Fields: map[string]any{"variation": 300}}})
 	require.ErrorContains(t, err, "scienceworld: find-plant has the variations 0 to 299, and the task says 300")
+	_, err = e.Reset(t.Context(), environments.Start{Task: trajectory.Task{Fields: map[string]any{"variation": "3"}}})
+	require.ErrorContains(t, err, "scienceworld: find-plant has the variations 0 to 299, and the task says '3'")
 	require.ErrorAs(t, err, new(*environments.TaskError))
 	_, err = e.Reset(t.Context(), environments.Start{Task: trajectory.Task{Fields: map[string]any{"task": "boil"}}})
 	require.ErrorContains(t, err, "the task boil is none of the job's; they are find-plant")

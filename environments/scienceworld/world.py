@@ -58,8 +58,8 @@ class World:
             train = self.of(task, "train")
             variation = train[seed // len(self.names) % len(train)]
         most = self.server.getTaskMaxVariations(task)
-        if not 0 <= variation < most:
-            raise WrongTask("%s has the variations 0 to %d, and the task says %d" % (task, most - 1, variation))
+        if type(variation) not in (int, float) or not 0 <= variation < most or variation != int(variation):
+            raise WrongTask("%s has the variations 0 to %d, and the task says %.40r" % (task, most - 1, variation))
         self.where = task, int(variation)
         self.new(False)
         return self.server.getTaskDescription().strip() + "\n" + self.seen, {"task": task, "variation": variation}
