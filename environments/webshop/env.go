@@ -307,7 +307,7 @@ func (p product) fitting(asked []string) map[string]string {
 			}
 			i := slices.Index(o.values, strings.ToLower(a))
 			if i < 0 {
-				i = slices.IndexFunc(o.values, func(v string) bool { return matchedOptions(product{}, []string{a}, map[string]string{o.name: v}) > 0 })
+				i = slices.IndexFunc(o.values, func(v string) bool { return matchedOptions([]string{a}, map[string]string{o.name: v}) > 0 })
 			}
 			if i >= 0 {
 				out[o.name] = o.values[i]

@@ -66,7 +66,7 @@ func (k kind) product(r *rand.Rand, taken map[string]bool) product {
 	return p
 }
 
-// code of a product: four consonants, in which no option's value can stand, as the size 8 does in K587.
+// code of a product: four consonants, in which no attribute can stand.
 func code(r *rand.Rand) string {
 	const consonants = "BCDFGHJKLMNPQRSTVWXZ"
 	out := make([]byte, 4)

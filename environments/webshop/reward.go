@@ -12,9 +12,8 @@ import (
 // r_type is 1 where the product has the goal's query, or two of its categories, or more than a fifth of the nouns of its title; else 0.5. With less
 // than a tenth of the nouns it is 0.1, and without any 0.
 //
-// Two things differ from the authors' code. Nouns of a title are all of its words but for those that describe (see nouns): the authors ask spaCy.
-// And options matched are at most as many as the goal has, as the paper's equation says: in the authors' code, options that the goal does not ask
-// for and that stand in the product's text count also, so that a reward can be above 1.
+// One thing differs from the authors' code (princeton-nlp/WebShop, web_agent_site/engine/goal.py): nouns of a title are all of its words but for
+// those that describe (see nouns), where the authors ask spaCy.
 type score struct {
 	reward        float64
 	rType         float64
@@ -41,7 +40,7 @@ func (s score) info(p product, g goal) map[string]any {
 func rate(p, want product, g goal, chosen map[string]string) score {
 	s := typeOf(p, want)
 	s.attributes = matchedAttributes(p, g.attributes)
-	s.options = min(matchedOptions(p, g.options, chosen), len(g.options))
+	s.options = matchedOptions(g.options, chosen)
 	s.price = p.price <= g.priceUpper
 	n := s.attributes + s.options
 	if s.price {
@@ -105,23 +104,17 @@ func matchedAttributes(p product, asked []string) (n int) {
 	return n
 }
 
-// matchedOptions counts the chosen values that are among those asked for, or in the product's texts. Sizes must be equal, others alike. Of a
-// value with the name of a colour in it, the colour counts alone.
-func matchedOptions(p product, asked []string, chosen map[string]string) (n int) {
-	normal := make([]string, len(asked))
-	for i, a := range asked {
-		normal[i] = colourOf(a)
-	}
-	for name, value := range chosen {
-		value = colourOf(value)
-		matched := false
-		if strings.ToLower(name) == "size" {
-			matched = slices.Contains(normal, value)
-		} else {
-			matched = slices.ContainsFunc(normal, func(a string) bool { return alike(a, value) })
-		}
-		if matched || p.says(value) {
-			n++
+// matchedOptions counts the options asked for to which a chosen value is alike, of whatever name. Of a value with the name of a colour in it, the
+// colour counts alone. Sizes are texts as others are: "9 wide" is alike to "9", "x-large" to "large" and "pack of 4" to "pack of 6", so that the
+// values of a generated product's option are such as are not alike.
+func matchedOptions(asked []string, chosen map[string]string) (n int) {
+	for _, a := range asked {
+		a = colourOf(a)
+		for _, value := range chosen {
+			if alike(colourOf(value), a) {
+				n++
+				break
+			}
 		}
 	}
 	return n

@@ -3,6 +3,7 @@ package webshop
 import (
 	"encoding/json"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,6 +41,7 @@ func boots() product {
 	}
 }
 
+// A reward is what the authors' get_reward gives for the same matches: an option that is asked for counts once, for whatever value is alike to it.
 func TestRewardOfAPurchase(t *testing.T) {
 	g := goal{attributes: []string{"waterproof", "arch support"}, options: []string{"red", "9"}, priceUpper: 60}
 	right := map[string]string{"color": "red", "size": "9"}
@@ -52,7 +54,11 @@ func TestRewardOfAPurchase(t *testing.T) {
 		"nothing chosen":                     {nil, nil, 3.0 / 5},
 		"one option wrong":                   {nil, map[string]string{"color": "black", "size": "9"}, 4.0 / 5},
 		"an option alike":                    {nil, map[string]string{"color": "bright red", "size": "9"}, 1},
-		"sizes are equal or not":             {nil, map[string]string{"color": "red", "size": "9 wide"}, 4.0 / 5},
+		"sizes are alike too":                {nil, map[string]string{"color": "red", "size": "9 wide"}, 1},
+		"one value for both options":         {nil, map[string]string{"color": "red", "trim": "red"}, 4.0 / 5},
+		"an option nobody asked for":         {nil, map[string]string{"color": "red", "style": "waterproof"}, 4.0 / 5},
+		"another option's value":             {nil, map[string]string{"trim": "red", "size": "9"}, 1},
+		"a wrong option in the text":         {func(p *product, _ *goal) { p.description += " Sold in black and red." }, map[string]string{"color": "black", "size": "9"}, 4.0 / 5},
 		"too dear":                           {func(p *product, _ *goal) { p.price = 60.01 }, right, 4.0 / 5},
 		"the limit itself":                   {func(p *product, _ *goal) { p.price = 60 }, right, 1},
 		"an attribute missing":               {func(p *product, _ *goal) { p.attributes = nil; p.title = "Norvik hiking boots" }, right, 4.0 / 5},
@@ -73,6 +79,22 @@ func TestRewardOfAPurchase(t *testing.T) {
 			}
 			require.InDelta(t, c.want, rate(p, boots(), g, c.chosen).reward, 1e-12)
 		})
+	}
+}
+
+// Of a generated product's options, none but the values that the goal asks for pays in full.
+func TestValuesOfOptionsAreNotAlike(t *testing.T) {
+	for _, k := range kinds {
+		var values []string
+		for _, o := range k.options {
+			_, written, _ := strings.Cut(o, ": ")
+			values = append(values, list(strings.ReplaceAll(written, "@", shades))...)
+		}
+		for i, a := range values {
+			for _, b := range values[i+1:] {
+				require.False(t, alike(colourOf(a), colourOf(b)), "%s: %s, %s", k.path, a, b)
+			}
+		}
 	}
 }
 

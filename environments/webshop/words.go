@@ -3,7 +3,7 @@ package webshop
 import "strings"
 
 // kinds are what the generated shop sells. A type's name is what its title and its instruction say; its path has at least three categories, so that
-// types of one shelf share two.
+// types of one shelf share two. No two values of its options are alike, so that a wrong one is never paid.
 var kinds = []kind{
 	{
 		path: "Clothing › Shoes", types: "hiking boots, running shoes, rain boots, penny loafers, house slippers, strap sandals, canvas sneakers",
@@ -15,13 +15,13 @@ var kinds = []kind{
 		path: "Clothing › Tops", types: "t-shirt, pullover hoodie, polo shirt, knit sweater, silk blouse, tank top, denim jacket, rain coat, zip cardigan",
 		low: 9, high: 90, brands: "Wenfold Arlette Moorby Cassano Lindell Juniva",
 		attributes: "long sleeve, short sleeve, machine washable, hand wash, slim fit, loose fit, moisture wicking, quick drying, crew neck, v neck, tumble dry, wrinkle free, tall cut",
-		options:    []string{"color: @", "size: x-small, small, medium, large, x-large, xx-large"},
+		options:    []string{"color: @", "size: 34, 36, 38, 40, 42, 44"},
 	},
 	{
 		path: "Home › Bedding", types: "duvet cover, bed sheet set, pillow case, throw blanket, mattress topper, bed skirt",
 		low: 12, high: 160, brands: "Somnera Cotwell Dreyfield Halden Lulane Fennick",
 		attributes: "machine washable, super soft, snug fit, fade resistant, easy care, breathable, hypoallergenic, double sided, stain resistant, deep pocket, wrinkle free, quick drying",
-		options:    []string{"color: @", "size: twin, full, queen, king, california king"},
+		options:    []string{"color: @", "size: twin, full, queen, king, crib"},
 	},
 	{
 		path: "Home › Kitchen", types: "frying pan, water bottle, coffee mug, cutting board, knife set, lunch box, tea kettle, mixing bowl, storage jar",
@@ -33,19 +33,19 @@ var kinds = []kind{
 		path: "Grocery › Snacks", types: "protein bar, potato chips, oat granola, trail mix, sandwich cookies, fruit gummies, rice crackers, peanut butter",
 		low: 4, high: 45, brands: "Harvesta Munchly Olmera Grainfold Sunleaf Barkwell",
 		attributes: "gluten free, sugar free, low carb, non gmo, dairy free, keto friendly, plant based, high protein, soy free, nut free, low sodium, certified organic",
-		options:    []string{"flavor: vanilla, chocolate, strawberry, pecan, honey, cinnamon, blueberry, salted, maple, ginger", "size: pack of 1, pack of 4, pack of 6, pack of 12, pack of 24"},
+		options:    []string{"flavor: vanilla, chocolate, strawberry, pecan, honey, cinnamon, blueberry, salted, maple, ginger", "size: 1 bag, 4 bags, 6 bags, 12 bags, 30 bags"},
 	},
 	{
 		path: "Grocery › Drinks", types: "green tea, coffee beans, hot cocoa, sparkling juice, herbal infusion, oat milk, energy drink",
 		low: 5, high: 50, brands: "Brewster Tealume Kaffira Quenchly Morrow Leafwell",
 		attributes: "caffeine free, certified organic, sugar free, fair trade, non gmo, low calorie, artificial free, plant based, gluten free, dairy free, usda approved, kosher certified",
-		options:    []string{"flavor: lemon, mint, peach, vanilla, ginger, cherry, hazelnut, classic, mango, cinnamon", "size: 8 count, 12 count, 20 count, 40 count, 80 count"},
+		options:    []string{"flavor: lemon, mint, peach, vanilla, ginger, cherry, hazelnut, classic, mango, cinnamon", "size: 8 count, 12 count, 30 count, 45 count, 96 count"},
 	},
 	{
 		path: "Beauty › Personal Care", types: "body lotion, hair shampoo, face cream, lip balm, hair mask, hand soap, bath salts, foot scrub, shaving gel",
 		low: 5, high: 60, brands: "Aurelle Pureva Dermisol Belluna Silkara Florine",
 		attributes: "cruelty free, paraben free, alcohol free, oil free, sulfate free, long lasting, dermatologist tested, fragrance free, anti aging, deep cleansing, sensitive skin, travel size",
-		options:    []string{"scent: lavender, rose, coconut, vanilla, lemon, sandalwood, jasmine, mint, unscented, eucalyptus", "size: 2 ounce, 4 ounce, 8 ounce, 12 ounce, 16 ounce"},
+		options:    []string{"scent: lavender, rose, coconut, vanilla, lemon, sandalwood, jasmine, mint, unscented, eucalyptus", "size: 2 oz, 4 oz, 8 oz, 16 oz, 30 oz"},
 	},
 	{
 		path: "Electronics › Audio", types: "bluetooth speaker, wireless earbuds, gaming headset, studio microphone, clock radio, sound bar",
@@ -57,7 +57,7 @@ var kinds = []kind{
 		path: "Electronics › Accessories", types: "phone case, charging cable, power bank, tablet stand, laptop sleeve, camera tripod, screen protector, desk keyboard",
 		low: 6, high: 90, brands: "Gridlane Voltera Clampio Techmere Pixford Zentrix",
 		attributes: "fast charging, shock proof, scratch resistant, heavy duty, easy install, wireless charging, high speed, carrying strap, ultra slim, water resistant, tangle free, quick release",
-		options:    []string{"color: @", "length: 1 foot, 3 feet, 6 feet, 10 feet, 15 feet"},
+		options:    []string{"color: @", "length: 1 foot, 3 feet, 6 feet, 10 feet, 25 feet"},
 	},
 	{
 		path: "Furniture › Living Room", types: "office chair, coffee table, bar stool, book case, night stand, floor lamp, shoe rack, sofa bed",
@@ -69,13 +69,13 @@ var kinds = []kind{
 		path: "Sports › Outdoor", types: "camping tent, sleeping bag, yoga mat, hiking backpack, beach towel, folding stool, fishing rod, bike helmet",
 		low: 12, high: 220, brands: "Trekora Summitry Valdera Ridgeon Campion Alpano",
 		attributes: "water resistant, lightweight, easy carry, quick drying, heavy duty, non slip, tear resistant, wind proof, eco friendly, high visibility, machine washable, foldable",
-		options:    []string{"color: @", "size: small, medium, large, x-large, one size"},
+		options:    []string{"color: @", "size: small, medium, large, jumbo, one size"},
 	},
 	{
 		path: "Pets › Supplies", types: "dog bed, cat tree, dog leash, pet carrier, cat toy, food bowl, dog collar, bird cage",
 		low: 6, high: 140, brands: "Pawsley Whiskora Furano Barkmere Tailwyn Petunio",
 		attributes: "machine washable, non slip, easy clean, chew resistant, heavy duty, quick release, eco friendly, water resistant, anti anxiety, reflective, foldable, double sided",
-		options:    []string{"color: @", "size: x-small, small, medium, large, x-large"},
+		options:    []string{"color: @", "size: tiny, small, medium, large, giant"},
 	},
 }
 
