@@ -179,9 +179,10 @@ func (f *Feed) fail(ctx context.Context, err error) {
 // open finds the task of a new group. The lock is held.
 func (f *Feed) open(s *Slot) *Group {
 	g := newGroup(s, f.size)
-	if old := f.inFlight[s.retryOf]; old != nil {
+	if s.retryOf != nil {
+		old := f.inFlight[s.retryOf.n]
 		g.Task, g.at, g.retryOf = old.Task, old.at, &store.GroupRef{Step: old.Step, Group: old.Slot.Group}
-		delete(f.inFlight, s.retryOf)
+		delete(f.inFlight, old.n)
 	} else {
 		g.at = f.dealt[s.stratum]
 		g.Task = f.work.Task(s.stratum, g.at)

@@ -303,6 +303,64 @@ func TestAGroupThatFailedWholeCostsNoNewerOne(t *testing.T) {
 	}
 }
 
+// heldBack is scripted work whose restored groups end only when they are let go.
+type heldBack struct {
+	*scriptedWork
+	hold map[string]chan struct{} // by task
+}
+
+func (w heldBack) Sample(ctx context.Context, l *Group, ended func(index int)) (trajectory.Group, error) {
+	if c := w.hold[l.Task.ID]; c != nil {
+		<-c
+	}
+	return w.scriptedWork.Sample(ctx, l, ended)
+}
+
+// A run in mode async that goes on with fewer groups in a batch, of which more are outstanding than such batches would have had, samples them
+// to their ends: no new group takes the task of one that was not given up.
+func TestARunGoesOnWithFewerGroupsThanAreOutstanding(t *testing.T) {
+	old := trajectory.Task{ID: "old0"}
+	w := heldBack{&scriptedWork{size: 2, version: 1}, map[string]chan struct{}{old.ID: make(chan struct{})}}
+	f := NewFeed(w, Options{Limits: Limits{Groups: 1, Strata: 1, Capacity: 6, Staleness: 5, Updates: 1, Numbered: true, Steps: 30}, Step: 1, Version: 1, Size: 2, Dealt: []int{2}})
+	log := &store.Recovery{Dealt: []int{8}, Taken: map[int]int{1: 2, 2: 2, 3: 2}}
+	for n := range 6 { // of batches of 2
+		log.Outstanding = append(log.Outstanding, store.Outstanding{
+			Admission: store.Admission{Phase: store.Train, Step: 1 + n/2, Group: n % 2, Task: trajectory.Task{ID: "old" + strconv.Itoa(n)}, Size: 2, Version: int32(n / 4), Position: 2 + n},
+			Finished:  make([]*trajectory.Trajectory, 2), Partial: make([]*trajectory.Trajectory, 2),
+		})
+	}
+	_, err := f.Restore(Recovered{Log: log, Ended: map[string]*trajectory.Trajectory{}})
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, slices.Min(numbers(f.plan.open)), 0)
+	trained := map[string]bool{}
+	for version := int32(1); version < 8; version++ {
+		if version == 3 {
+			close(w.hold[old.ID])
+		}
+		b, err := f.Batch(t.Context(), version)
+		require.NoError(t, err)
+		require.Len(t, b.Trained, 1)
+		require.False(t, trained[b.Trained[0].Task.ID], "trained twice")
+		trained[b.Trained[0].Task.ID] = true
+		w.mu.Lock()
+		w.version = version + 1
+		w.mu.Unlock()
+		f.Trained(t.Context(), version+1, true)
+	}
+	f.Close()
+	for n := range 6 {
+		require.Contains(t, trained, "old"+strconv.Itoa(n))
+	}
+	taken := map[store.GroupRef]bool{}
+	for _, a := range w.admitted {
+		at := store.GroupRef{Step: a.Step, Group: a.Group}
+		require.Nil(t, a.RetryOf)
+		require.False(t, taken[at] || a.Group < log.Taken[a.Step], "place %v is taken", at)
+		taken[at] = true
+	}
+	require.NotEmpty(t, taken)
+}
+
 // A run that ended because too much failed goes on with fewer groups too: what its only round has is no earlier round, so that all of it is tried again.
 func TestARoundThatFailedGoesOnWithFewerGroups(t *testing.T) {
 	for _, groups := range []int{6, 4, 2} {

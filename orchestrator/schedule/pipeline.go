@@ -34,11 +34,11 @@ type pipeline struct {
 	inStep   int         // groups admitted for the next batch's step so far: ids of sync count them
 	taken    map[int]int // by step: numbers of groups that a process before this one used up
 	open     []*Slot
-	flat     []*Slot // ended without use since the last batch
-	retries  [][]int // [stratum] groups that were given up: their tasks are sampled once more, first
-	begun    bool    // rounds: the step's first round was admitted
-	lost     []int   // rounds: groups of each stratum that Restore gave up or found missing, for which others are still to be admitted
-	refills  int     // rounds after the first; without rounds: groups admitted in place of flat ones
+	flat     []*Slot   // ended without use since the last batch
+	retries  [][]*Slot // [stratum] groups that were given up: their tasks are sampled once more, first
+	begun    bool      // rounds: the step's first round was admitted
+	lost     []int     // rounds: groups of each stratum that Restore gave up or found missing, for which others are still to be admitted
+	refills  int       // rounds after the first; without rounds: groups admitted in place of flat ones
 }
 
 // Limits are what a run's settings come to.
@@ -82,7 +82,7 @@ type Slot struct {
 	stratum     int
 	Step, Group int   // its place
 	version     int32 // no token of it is of a lower one
-	retryOf     int   // the group that was given up, whose task it samples once more; -1: the next task of the stratum
+	retryOf     *Slot // the group that was given up, whose task it samples once more; nil: the next task of the stratum
 	complete    bool
 	useful      bool
 	ended       *Slot // of a restored group whose failed trajectories are tried again: as it ended with them; nil: it may not be left so
@@ -100,7 +100,7 @@ type chosen struct {
 }
 
 func newPipeline(l Limits, step int, version int32, next int) *pipeline {
-	return &pipeline{limits: l, step: step, version: version, next: next, retries: make([][]int, l.Strata)}
+	return &pipeline{limits: l, step: step, version: version, next: next, retries: make([][]*Slot, l.Strata)}
 }
 
 // Restore takes over the groups that a run had outstanding when it stopped, in the order of their numbers. It returns
@@ -255,7 +255,7 @@ func (p *pipeline) Admit() (out []*Slot) {
 
 func (p *pipeline) admit(stratum int) *Slot {
 	p.inStep = max(p.inStep, p.taken[p.step])
-	s := &Slot{n: p.next, stratum: stratum, Step: p.step, Group: p.inStep, version: p.version, retryOf: -1}
+	s := &Slot{n: p.next, stratum: stratum, Step: p.step, Group: p.inStep, version: p.version}
 	if p.limits.Numbered {
 		s.Step, s.Group = s.n/p.limits.Groups, s.n%p.limits.Groups
 	}
@@ -419,7 +419,7 @@ func (p *pipeline) slack(s *Slot, next int32) int {
 
 func (p *pipeline) giveUp(slots []*Slot) {
 	for _, s := range slots {
-		p.retries[s.stratum] = append(p.retries[s.stratum], s.n)
+		p.retries[s.stratum] = append(p.retries[s.stratum], s)
 	}
 	p.open = slices.DeleteFunc(p.open, func(s *Slot) bool { return slices.Contains(slots, s) })
 }

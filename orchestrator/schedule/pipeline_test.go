@@ -74,7 +74,7 @@ func TestAStepGoesOnWithFewerRefills(t *testing.T) {
 		p := newPipeline(Limits{Groups: 2, Strata: 1, Capacity: 2, Updates: 1, Refills: most}, 7, 3, 10)
 		var slots []*Slot
 		for n := range 10 {
-			slots = append(slots, &Slot{n: n, Step: 7, Group: n, version: 3, retryOf: -1, complete: true})
+			slots = append(slots, &Slot{n: n, Step: 7, Group: n, version: 3, complete: true})
 		}
 		require.Empty(t, p.Restore(slots))
 		require.Empty(t, p.Admit(), most)
@@ -90,7 +90,7 @@ func TestGroupsThatAreTooOldForRoundsAreSampledAgain(t *testing.T) {
 		p := newPipeline(Limits{Groups: 2, Strata: 1, Capacity: 2, Updates: 1}, 7, 3, 5)
 		var slots []*Slot
 		for n := range c.old + c.useful + c.flat {
-			s := &Slot{n: n, Step: 7, Group: n, version: 3, retryOf: -1, complete: n >= c.old, useful: n >= c.old && n < c.old+c.useful}
+			s := &Slot{n: n, Step: 7, Group: n, version: 3, complete: n >= c.old, useful: n >= c.old && n < c.old+c.useful}
 			if n < c.old {
 				s.version = 2
 			}
@@ -100,7 +100,7 @@ func TestGroupsThatAreTooOldForRoundsAreSampledAgain(t *testing.T) {
 		again := p.Admit()
 		require.Len(t, again, c.again, c)
 		for i, s := range again {
-			require.Equal(t, i, s.retryOf)
+			require.Equal(t, i, s.retryOf.n)
 		}
 		if c.again > 0 {
 			waits(t, p)
@@ -120,9 +120,9 @@ func TestAStepGoesOnWithMoreGroups(t *testing.T) {
 		for _, flat := range []bool{false, true} {
 			p := newPipeline(Limits{Groups: 6, Strata: 2, Capacity: 6, Updates: 1, Refills: refills}, 7, 3, 3)
 			slots := []*Slot{ // one of a stratum and two of the other, as with a refill
-				{n: 0, Step: 7, Group: 0, version: 3, retryOf: -1, complete: flat},
-				{n: 1, stratum: 1, Step: 7, Group: 1, version: 3, retryOf: -1, complete: true, useful: true},
-				{n: 2, stratum: 1, Step: 7, Group: 2, version: 3, retryOf: -1},
+				{n: 0, Step: 7, Group: 0, version: 3, complete: flat},
+				{n: 1, stratum: 1, Step: 7, Group: 1, version: 3, complete: true, useful: true},
+				{n: 2, stratum: 1, Step: 7, Group: 2, version: 3},
 			}
 			require.Empty(t, p.Restore(slots))
 			more := p.Admit()
@@ -158,7 +158,7 @@ func failing(s Slot, version int32, useful bool) *Slot {
 func TestFailedGroupsOfEarlierRoundsStayAsTheyEnded(t *testing.T) {
 	for _, running := range []bool{false, true} {
 		p := newPipeline(Limits{Groups: 2, Strata: 1, Capacity: 2, Updates: 1, Refills: 3}, 7, 3, 5)
-		at := func(n int) Slot { return Slot{n: n, Step: 7, Group: n, version: 3, retryOf: -1} }
+		at := func(n int) Slot { return Slot{n: n, Step: 7, Group: n, version: 3} }
 		useful, flat, last := at(1), at(2), failing(at(4), 3, true)
 		useful.complete, useful.useful, flat.complete = true, true, true
 		if running {
@@ -179,7 +179,7 @@ func TestFailedGroupsOfEarlierRoundsStayAsTheyEnded(t *testing.T) {
 
 // Without rounds a flat group with failed trajectories is open again where it has a place beside what was admitted since. Else it stays as it ended.
 func TestAFailedGroupIsNotTriedAgainForTheCostOfAnother(t *testing.T) {
-	at := func(n int) Slot { return Slot{n: n, Step: n / 2, Group: n % 2, retryOf: -1} }
+	at := func(n int) Slot { return Slot{n: n, Step: n / 2, Group: n % 2} }
 	for _, c := range []struct {
 		name    string
 		limits  Limits
@@ -260,9 +260,9 @@ func TestWhatCannotBeTrainedInTimeIsGivenUp(t *testing.T) {
 	require.Equal(t, []int{0, 1}, numbers(b.dropped), "they would be two versions old")
 	retried := p.Admit()
 	require.Equal(t, []int{6, 7}, numbers(retried))
-	require.Equal(t, []int{0, 1}, []int{retried[0].retryOf, retried[1].retryOf}, "their tasks come again")
+	require.Equal(t, []int{0, 1}, []int{retried[0].retryOf.n, retried[1].retryOf.n}, "their tasks come again")
 	p.Trained(2)
-	require.Equal(t, -1, p.Admit()[0].retryOf)
+	require.Nil(t, p.Admit()[0].retryOf)
 }
 
 func TestALowestTokenOfALaterVersionLeavesMoreTime(t *testing.T) {
@@ -358,11 +358,11 @@ func (s *simulation) admit() {
 		place := [2]int{g.Step, g.Group}
 		require.False(s.t, s.places[place], s.say("place %v is taken", place))
 		s.places[place] = true
-		if g.retryOf >= 0 {
-			require.NotContains(s.t, s.retried, g.retryOf, s.say("task %d came twice", g.retryOf))
-			require.Equal(s.t, "dropped", s.fate[g.retryOf])
-			require.Equal(s.t, s.strata[g.retryOf], g.stratum)
-			s.retried[g.retryOf] = g.n
+		if old := g.retryOf; old != nil {
+			require.NotContains(s.t, s.retried, old.n, s.say("task %d came twice", old.n))
+			require.Equal(s.t, "dropped", s.fate[old.n])
+			require.Equal(s.t, s.strata[old.n], g.stratum)
+			s.retried[old.n] = g.n
 		}
 	}
 	require.LessOrEqual(s.t, s.count("running")+s.count("complete")+s.count("training"), s.l.Capacity, s.say("too many outstanding"))

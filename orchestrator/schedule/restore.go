@@ -36,13 +36,14 @@ func (f *Feed) Restore(from Recovered) (over []string, err error) {
 		for step, n := range log.Taken {
 			p.next = max(p.next, step*p.limits.Groups+n)
 		}
+		p.next = max(p.next, len(groups)) // batches that were larger may have left more
 	}
 	var slots []*Slot
 	for i, o := range groups {
 		if o.Stratum >= p.limits.Strata {
 			return nil, job.InputError(fmt.Errorf("data.balance: the run in %s has outstanding tasks of %d strata, the data has %d; continue with the settings that it began with", from.Dir, o.Stratum+1, p.limits.Strata))
 		}
-		s := &Slot{n: p.next - len(groups) + i, stratum: o.Stratum, Step: o.Step, Group: o.Group, version: o.Version, retryOf: -1}
+		s := &Slot{n: p.next - len(groups) + i, stratum: o.Stratum, Step: o.Step, Group: o.Group, version: o.Version}
 		g := newGroup(s, o.Size)
 		g.Task, g.at = o.Task, o.Position
 		if task, ok := from.Tasks[o.Task.ID]; ok {
