@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -60,6 +61,44 @@ func TestReplaceDir(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Join(parent, "runs"))
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
+}
+
+// A folder that was moved aside for a new one when the process was killed comes back, whatever becomes of the next attempt; one that the new one
+// had taken the place of goes.
+func TestReplaceDirAfterAKillBetweenItsRenames(t *testing.T) {
+	full := errors.New("disk is full")
+	for _, renamed := range []bool{false, true} {
+		parent := t.TempDir()
+		dir, tmp := filepath.Join(parent, "model"), filepath.Join(parent, ".model.77.tmp")
+		older := filepath.Join(parent, ".model.5.tmp.old") // of a kill before
+		for path, version := range map[string]string{older: "0", tmp + ".old": "1", tmp: "2"} {
+			require.NoError(t, os.Mkdir(path, 0o755))
+			require.NoError(t, writeText(filepath.Join(path, "config.json"), version))
+		}
+		require.NoError(t, os.Chtimes(older, time.Now(), time.Now().Add(-time.Hour)))
+		want := "1"
+		if renamed {
+			require.NoError(t, os.Rename(tmp, dir))
+			want = "2"
+		}
+		require.ErrorIs(t, ReplaceDir(dir, func(string) error { return full }), full)
+		require.Equal(t, map[string]string{"config.json": want}, readAll(t, dir))
+		entries, err := os.ReadDir(parent)
+		require.NoError(t, err)
+		require.Len(t, entries, 1)
+	}
+}
+
+// What a killed process moved aside stays where something else has taken its place.
+func TestReplaceDirKeepsWhatWasMovedAside(t *testing.T) {
+	parent := t.TempDir()
+	dir, old := filepath.Join(parent, "model"), filepath.Join(parent, ".model.77.tmp.old")
+	for path, name := range map[string]string{dir: "thesis.tex", old: "config.json"} {
+		require.NoError(t, os.Mkdir(path, 0o755))
+		require.NoError(t, writeText(filepath.Join(path, name), "ten years"))
+	}
+	require.ErrorContains(t, ReplaceDir(dir, func(string) error { return nil }), "is neither empty nor a model's folder")
+	require.Equal(t, map[string]string{"config.json": "ten years"}, readAll(t, old))
 }
 
 func TestReplaceDirKeepsOthersFiles(t *testing.T) {

@@ -48,18 +48,22 @@ func checksum(path string) (string, error) {
 	return fmt.Sprintf("%08x", h.Sum32()), nil
 }
 
+// remedy says what to do about a checkpoint in a folder that cannot be continued from.
+func remedy(folder string) string {
+	return fmt.Sprintf("point %s to the checkpoint before it, or begin a new run", filepath.Join(folder, Last))
+}
+
 // Verify reads every file of a checkpoint again and holds it against its checksum. Files that somebody added are left alone.
 func Verify(dir string, sums map[string]string) error {
-	remedy := fmt.Sprintf("point %s to the checkpoint before it, or begin a new run", filepath.Join(filepath.Dir(dir), "last"))
 	for name, want := range sums {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		switch got, err := checksum(path); {
 		case errors.Is(err, fs.ErrNotExist):
-			return fmt.Errorf("orchestrator: checkpoint: %s is gone: %s", path, remedy)
+			return fmt.Errorf("orchestrator: checkpoint: %s is gone: %s", path, remedy(filepath.Dir(dir)))
 		case err != nil:
 			return fmt.Errorf("orchestrator: checkpoint: %w", err)
 		case got != want:
-			return fmt.Errorf("orchestrator: checkpoint: %s is not the file that was written (CRC-32C %s, then %s): %s", path, got, want, remedy)
+			return fmt.Errorf("orchestrator: checkpoint: %s is not the file that was written (CRC-32C %s, then %s): %s", path, got, want, remedy(filepath.Dir(dir)))
 		}
 	}
 	return nil

@@ -131,7 +131,8 @@ func pointTo(link, name string) error {
 	return modelfile.SyncDir(filepath.Dir(link))
 }
 
-// RemoveUnfinished removes the checkpoints in a folder that were being written when their process was killed.
+// RemoveUnfinished removes the checkpoints in a folder that were being written when their process was killed. What was moved aside for one comes
+// back where nothing is in its place.
 func RemoveUnfinished(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -139,7 +140,19 @@ func RemoveUnfinished(folder string) error {
 	}
 	for _, e := range entries {
 		hidden := strings.TrimLeft(e.Name(), ".") // as modelfile.ReplaceDir names them; two dots: an older program's, within another one
-		if hidden == e.Name() || !strings.HasPrefix(hidden, "step-") || !strings.HasSuffix(hidden, ".tmp") {
+		if hidden == e.Name() || !strings.HasPrefix(hidden, "step-") {
+			continue
+		}
+		name, _, _ := strings.Cut(hidden, ".")
+		switch {
+		case strings.HasSuffix(hidden, ".tmp.old"):
+			if err := modelfile.PutBack(filepath.Join(folder, name)); err != nil {
+				return fmt.Errorf("orchestrator: checkpoints: %w", err)
+			}
+			if _, err := os.Stat(filepath.Join(folder, name, StateFile)); err != nil { // incomplete by another hand
+				continue
+			}
+		case !strings.HasSuffix(hidden, ".tmp"):
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(folder, e.Name())); err != nil {

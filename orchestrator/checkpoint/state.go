@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/report"
 )
@@ -30,12 +31,18 @@ func (s *State) Add(r report.Step, finished int) {
 }
 
 // Load reads the state of the last complete checkpoint of a run folder and returns the checkpoint's folder; "" when the
-// run had saved none yet.
+// run had saved none yet. One that was saved and is gone is an error: without it the run would begin again.
 func (s *State) Load(dir string) (string, error) {
 	last := LastOf(dir)
+	if _, err := os.Lstat(last); errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err := modelfile.PutBack(target(last)); err != nil {
+		return "", fmt.Errorf("orchestrator: checkpoint: %w", err)
+	}
 	data, err := os.ReadFile(filepath.Join(last, StateFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return "", nil
+		return "", gone(last)
 	}
 	if err == nil {
 		err = json.Unmarshal(data, s)
@@ -47,4 +54,26 @@ func (s *State) Load(dir string) (string, error) {
 		return "", err
 	}
 	return last, Verify(last, s.Files)
+}
+
+// gone says what the last checkpoint lacks, all of it or its state, and what to do.
+func gone(last string) error {
+	path := target(last)
+	if _, err := os.Stat(path); err == nil {
+		path = filepath.Join(path, StateFile)
+	}
+	return fmt.Errorf("orchestrator: checkpoint: %s is gone: %s", path, remedy(filepath.Dir(last)))
+}
+
+// target is the path that a link leads to, whether or not anything is there; that of a folder is its own.
+func target(link string) string {
+	name, err := os.Readlink(link)
+	switch {
+	case err != nil:
+		return link
+	case filepath.IsAbs(name):
+		return name
+	default:
+		return filepath.Join(filepath.Dir(link), name)
+	}
 }
