@@ -16,6 +16,9 @@ const (
 	mark   = "." // between a session's key and the name of who was given it
 )
 
+// File is where a run's folder keeps the secret of agents that live on.
+const File = "gateway.key"
+
 // NewSecret is what keys follow from that nobody can guess.
 func NewSecret() []byte {
 	b := make([]byte, 32)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/agentfly/agentfly/internal/sessionkey"
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -160,7 +161,7 @@ func (f *Folder) clear(note func(string)) error {
 	if f.unlock == nil {
 		return fmt.Errorf("orchestrator: %s holds a run already and cannot be locked, so nothing shows that no process trains there; delete it, or give another folder with --output", f.Dir)
 	}
-	names := []string{metricsFile, JobFile, "summary.json", NowFile, ResourcesFile, ControlFile, "checkpoints", "logs", "vllm.log"}
+	names := []string{metricsFile, JobFile, "summary.json", NowFile, ResourcesFile, ControlFile, sessionkey.File, "checkpoints", "logs", "vllm.log"}
 	older, _ := filepath.Glob(filepath.Join(f.Dir, "job.[0-9]*.yaml")) // the pattern is well formed
 	for _, path := range older {
 		names = append(names, filepath.Base(path))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/internal/sessionkey"
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -93,7 +94,7 @@ func TestOverwriteRemovesTheRunAndNothingElse(t *testing.T) {
 	require.True(t, held)
 	require.Equal(t, 3, steps)
 	require.EqualError(t, New(dir, false).Check(), dir+" holds a run of 3 steps already; continue it with --resume, give another folder with --output, or delete the run with --overwrite")
-	for _, name := range []string{"mine.txt", "summary.json", "job.1.yaml", "vllm.log", ResourcesFile, ControlFile} {
+	for _, name := range []string{"mine.txt", "summary.json", "job.1.yaml", "vllm.log", ResourcesFile, ControlFile, sessionkey.File} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	f := New(dir, false)
@@ -109,6 +110,7 @@ func TestOverwriteRemovesTheRunAndNothingElse(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, ResourcesFile), "agentfly resources would tell of the deleted run's")
 	require.NoFileExists(t, filepath.Join(dir, ControlFile))
 	require.NoFileExists(t, filepath.Join(dir, "vllm.log"), "the new run's is appended to it")
+	require.NoFileExists(t, filepath.Join(dir, sessionkey.File), "agents of the deleted run would have keys of the new one's sessions")
 	steps, held, err = Steps(dir)
 	require.NoError(t, err)
 	require.True(t, held)

@@ -218,7 +218,7 @@ func (g *Guests) Keep(dir string, sampled *rollout.External) error {
 		return nil
 	}
 	if g.job.Agent.Online { // its agents live on with their keys; those that begin anew get new ones, so that one of before cannot sample beside them
-		secret, err := secretOf(filepath.Join(dir, "gateway.key"))
+		secret, err := secretOf(filepath.Join(dir, sessionkey.File))
 		if err != nil {
 			return err
 		}
