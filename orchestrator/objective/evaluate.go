@@ -29,12 +29,17 @@ func evaluating(r rollout.Sampler) rollout.Sampler {
 }
 
 // Evaluate samples every task eval.samples times. Its seeds are its own, derived from the evaluation's name, and nothing of
-// it is trained on.
+// it is trained on. What the store has of one of the same name and step was cut off, and goes.
 func Evaluate(ctx context.Context, r rollout.Sampler, db *store.Store, name string, step int, tasks []trajectory.Task, j *job.Job) (report.Evaluation, error) {
 	r = evaluating(r)
 	r.Sampling.Temperature = j.Eval.Temperature
 	start := time.Now()
 	phase := "eval-" + name
+	if db != nil {
+		if err := db.RemoveTrajectories(ctx, phase, step); err != nil {
+			return report.Evaluation{}, err
+		}
+	}
 	var done atomic.Int64
 	groups, failed := r.Groups(ctx, phase, step, tasks, max(1, j.Eval.Samples), func(t *trajectory.Trajectory) error {
 		if r.Told != nil {

@@ -3,6 +3,7 @@ package objective
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/agentfly/agentfly/orchestrator/report"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
+	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -47,6 +49,36 @@ func TestADivergenceOfNothingIsAnError(t *testing.T) {
 	frozen, failed := &trajectory.Trajectory{}, &trajectory.Trajectory{Err: "gone"}
 	require.Equal(t, "1 of 2 trajectories failed, the first with: gone", whyNoToken([]trajectory.Group{{Trajectories: []*trajectory.Trajectory{frozen, failed}}}))
 	require.Equal(t, "none of the 1 trajectories has one that is trained", whyNoToken([]trajectory.Group{{Trajectories: []*trajectory.Trajectory{frozen}}}))
+}
+
+// An evaluation that was cut off is done anew: its trajectories of before are not counted beside those of the new one, which may have fewer samples.
+// Those of other evaluations stay.
+func TestAnEvaluationThatWasCutOffLeavesNothing(t *testing.T) {
+	db, err := store.Open(filepath.Join(t.TempDir(), store.File))
+	require.NoError(t, err)
+	sampler := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("<answer>1</answer>") })
+	o := &RL{job: &job.Job{Eval: job.Eval{Samples: 4}}, sampler: sampler, held: &data.Tasks{Tasks: []trajectory.Task{rollouttest.Task("q", "1?", "1")}}}
+	o.found.DB = db
+	evaluate := func(step int) {
+		_, err := o.Evaluate(t.Context(), "held", step, false)
+		require.NoError(t, err)
+	}
+	stored := func() map[int]int {
+		out := map[int]int{}
+		require.NoError(t, db.Reader.Scores(t.Context(), func(s store.Score) error {
+			out[s.Step]++
+			return nil
+		}))
+		return out
+	}
+	evaluate(2)
+	evaluate(4)
+	evaluate(6) // the process is killed before its result is stored
+	require.Equal(t, map[int]int{2: 4, 4: 4, 6: 4}, stored())
+	o.job.Eval.Samples = 1
+	evaluate(6)
+	require.Equal(t, map[int]int{2: 4, 4: 4, 6: 1}, stored())
+	require.NoError(t, db.Close())
 }
 
 // Nothing is recorded of an evaluation while it goes on, so nothing is forgotten where its environment fails: not for the rewards, nor for the

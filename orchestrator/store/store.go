@@ -282,6 +282,13 @@ func (s *Store) Truncate(ctx context.Context, step int) error {
 	})
 }
 
+// RemoveTrajectories removes those of a phase at a step, which is sampled anew.
+func (s *Store) RemoveTrajectories(ctx context.Context, phase string, step int) error {
+	return s.add(ctx, fmt.Sprintf("remove %s at step %d", phase, step), func(w *writer) error {
+		return w.exec("DELETE FROM trajectories WHERE phase = ? AND step = ?", phase, int64(step))
+	})
+}
+
 // AddEvaluation stores the result of an evaluation; one of the same name and step is replaced.
 func (s *Store) AddEvaluation(ctx context.Context, name string, step int, result any) error {
 	body, err := json.Marshal(result)
