@@ -185,7 +185,7 @@ func TestQwenReadsWhatItKnowsOfASchema(t *testing.T) {
 	for _, c := range []struct{ schema, text, want string }{
 		{`{"type": "object", "properties": {"at": {"type": "array", "items": [{"type": "number"}, {"type": "number"}]}, "n": {"type": "integer"}}}`, "<parameter=at>[1, 2]</parameter><parameter=n>3</parameter>", `{"at": [1,2], "n": 3}`},
 		{`{"type": "object", "properties": {"x": true, "n": {"type": ["integer", "null"]}}}`, "<parameter=x>5</parameter><parameter=n>3</parameter>", `{"x": "5", "n": 3}`},
-		{`{"type": "object", "properties": {"x": {"type": "array", "prefixItems": [{}], "items": false}}}`, "<parameter=x>[1]</parameter>", `{"x": [1]}`},
+		{`{"type": "object", "properties": {"x": {"type": "array", "prefixItems": [{}], "items": 3}}}`, "<parameter=x>[1]</parameter>", `{"x": [1]}`},
 		{`{"type": "object", "properties": {"x": {"anyOf": [true, {"type": "integer"}]}, "y": {"type": {}}}}`, "<parameter=x>5</parameter><parameter=y>5</parameter>", `{"x": 5, "y": "5"}`},
 		{`{"type": "object", "properties": [], "required": "x"}`, "<parameter=x>5</parameter>", `{"x": "5"}`},
 		{`null`, "<parameter=x>5</parameter>", `{"x": "5"}`},

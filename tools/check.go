@@ -35,39 +35,48 @@ func (s *Schema) check(path string, v any, depth int) error {
 	if len(s.Enum) > 0 && !slices.ContainsFunc(s.Enum, func(e any) bool { return equalJSON(e, v) }) {
 		return fmt.Errorf("%smust be one of %s, got %s", subject(path), joinJSON(s.Enum), show(v))
 	}
-	if len(s.AnyOf) > 0 {
-		var first error
-		for _, o := range s.AnyOf {
-			err := o.check(path, v, depth+1)
-			if err == nil {
-				return nil
-			}
-			if first == nil {
-				first = err
-			}
-		}
-		if len(s.AnyOf) > 1 {
-			return fmt.Errorf("%smust be %s, got %s", subject(path), s.kind(), show(v))
-		}
-		return first
-	}
 	if len(s.Types) > 0 && !slices.ContainsFunc(s.Types, func(t string) bool { return isType(t, v) }) {
 		return fmt.Errorf("%smust be %s, got %s", subject(path), article(s.kind()), show(v))
 	}
 	switch v := v.(type) {
 	case map[string]any:
-		return s.checkObject(path, v, depth)
-	case []any:
-		if s.Items == nil {
-			return nil
+		if err := s.checkObject(path, v, depth); err != nil {
+			return err
 		}
+	case []any:
 		for i, e := range v {
+			if s.Items == nil {
+				break
+			}
 			if err := s.Items.check(fmt.Sprintf("%s[%d]", path, i), e, depth+1); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
+	return s.checkAnyOf(path, v, depth) // last: what is missing there is usually one that was misspelled
+}
+
+// checkAnyOf verifies that one of the alternatives fits. Of an object the error says what those lack that are of objects; of other values it names
+// the kinds.
+func (s *Schema) checkAnyOf(path string, v any, depth int) error {
+	if len(s.AnyOf) == 0 {
+		return nil
+	}
+	_, isObject := v.(map[string]any)
+	var lacks []string
+	for _, o := range s.AnyOf {
+		err := o.check(path, v, depth+1)
+		if err == nil {
+			return nil
+		}
+		if lack := err.Error(); !slices.Contains(lacks, lack) && (len(s.AnyOf) == 1 || isObject && (len(o.Types) == 0 || slices.Contains(o.Types, "object"))) {
+			lacks = append(lacks, lack)
+		}
+	}
+	if len(lacks) > 0 {
+		return errors.New(strings.Join(lacks, ", or "))
+	}
+	return fmt.Errorf("%smust be %s, got %s", subject(path), s.kind(), show(v))
 }
 
 func (s *Schema) checkObject(path string, v map[string]any, depth int) error {
@@ -101,6 +110,9 @@ func (s *Schema) checkObject(path string, v map[string]any, depth int) error {
 	}
 	for _, name := range s.Required {
 		if _, ok := v[name]; !ok {
+			if len(s.Properties) == 0 { // of an alternative, whose properties stand beside it
+				return fmt.Errorf("the argument %q is missing", join(path, name))
+			}
 			return fmt.Errorf("the argument %q is missing; the arguments are %s", join(path, name), s.Usage())
 		}
 	}

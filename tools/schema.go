@@ -87,7 +87,7 @@ func (s *Schema) UnmarshalJSON(data []byte) error {
 			return fmt.Errorf("additionalProperties: %w", err)
 		}
 	}
-	if len(in.Items) > 0 && in.Items[0] != '[' { // of a tuple, whose items are a list, no element is checked
+	if items := string(in.Items); items != "" && items[0] != '[' && items != "false" { // of a tuple, whose items are a list or end with prefixItems, no element is checked
 		if err := json.Unmarshal(in.Items, &s.Items); err != nil {
 			return fmt.Errorf("items: %w", err)
 		}
@@ -182,19 +182,22 @@ func (s *Schema) Usage() string {
 	return "{" + b.String() + "}"
 }
 
+const anyValue = "any value" // the kind of a schema that names none
+
 // kind names what a value must be: "string", "list of integer", "one of "+", "-"".
 func (s *Schema) kind() string {
+	kinds := make([]string, len(s.AnyOf))
+	for i, o := range s.AnyOf {
+		kinds[i] = o.kind()
+	}
+	says := func(kind string) bool { return kind != anyValue }
 	switch {
 	case len(s.Enum) > 0:
 		return "one of " + joinJSON(s.Enum)
-	case len(s.AnyOf) > 0:
-		kinds := make([]string, len(s.AnyOf))
-		for i, o := range s.AnyOf {
-			kinds[i] = o.kind()
-		}
+	case slices.ContainsFunc(kinds, says): // else they say more of what the types name
 		return strings.Join(kinds, " or ")
 	case len(s.Types) == 0:
-		return "any value"
+		return anyValue
 	case len(s.Types) > 1:
 		return strings.Join(s.Types, " or ")
 	case s.Types[0] == "array" && s.Items != nil:

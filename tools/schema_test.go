@@ -127,6 +127,30 @@ func TestCheckForeignSchema(t *testing.T) {
 	}
 }
 
+// What stands beside anyOf holds with it, as in the schemas of servers that require one of several arguments; the error says what is wrong.
+func TestCheckBesideAnyOf(t *testing.T) {
+	s, err := ParseSchema([]byte(`{"type": "object", "properties": {"city": {"type": "string"}, "zip": {"type": "integer"}, "at": {
+		"anyOf": [{"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]}, {"type": "string"}, {"type": "null"}]
+	}}, "additionalProperties": false, "anyOf": [{"required": ["city"]}, {"required": ["zip"]}]}`))
+	require.NoError(t, err)
+	require.NoError(t, s.Check([]byte(`{"city": "Ulm"}`)))
+	require.NoError(t, s.Check([]byte(`{"zip": 89073, "at": null}`)))
+	require.NoError(t, s.Check([]byte(`{"zip": 89073, "at": {"x": 1}}`)))
+	usage := `{"city": string (optional), "zip": integer (optional), "at": {"x": number} or string or null (optional)}`
+	for in, want := range map[string]string{
+		`{}`:                        `the argument "city" is missing, or the argument "zip" is missing`,
+		`{"city": 5}`:               `the argument "city" must be a string, got the number 5`,
+		`{"zip": 1, "town": "Ulm"}`: `there is no argument "town"; the arguments are ` + usage,
+		`{"ctiy": "Ulm"}`:           `there is no argument "ctiy" (did you mean "city"?); the arguments are ` + usage,
+		`[]`:                        `the arguments object must be ` + usage + `, got a list`,
+		`{"zip": 1, "at": {}}`:      `the argument "at.x" is missing; the arguments are {"x": number}`,
+		`{"zip": 1, "at": 3}`:       `the argument "at" must be {"x": number} or string or null, got the number 3`,
+	} {
+		require.EqualError(t, s.Check([]byte(in)), want, in)
+	}
+	require.Equal(t, usage, s.kind())
+}
+
 func TestNewFunc(t *testing.T) {
 	f := NewFunc("greet", "Greets.", func(_ context.Context, a point) (string, error) {
 		b, err := json.Marshal(a)
@@ -193,12 +217,13 @@ func TestSchemasThatCheckNothing(t *testing.T) {
 		"any": true,
 		"list": {"type": "array", "items": true},
 		"pair": {"type": "array", "items": [{"type": "number"}, {"type": "string"}], "additionalItems": false},
+		"three": {"type": "array", "prefixItems": [{"type": "number"}], "items": false},
 		"one": {"anyOf": [{"type": "string"}, true]}
 	}, "required": ["any"]}`))
 	require.NoError(t, err)
-	require.NoError(t, s.Check([]byte(`{"any": {"a": 1}, "list": [1, "a", null], "pair": ["x", 1, 2], "one": 3}`)))
+	require.NoError(t, s.Check([]byte(`{"any": {"a": 1}, "list": [1, "a", null], "pair": ["x", 1, 2], "three": [1], "one": 3}`)))
 	require.ErrorContains(t, s.Check([]byte(`{"any": 1, "pair": 3}`)), `"pair" must be`)
-	require.Equal(t, `{"any": any value, "list": list of any value (optional), "pair": list (optional), "one": string or any value (optional)}`, s.Usage())
+	require.Equal(t, `{"any": any value, "list": list of any value (optional), "pair": list (optional), "three": list (optional), "one": string or any value (optional)}`, s.Usage())
 	for text, want := range map[string]string{
 		`{"properties": {"a": false}}`: `tools: schema: property "a": a schema must be a JSON object, got false`,
 		`{"items": 3}`:                 "tools: schema: items: a schema must be a JSON object, got 3",
