@@ -33,6 +33,24 @@ func readAll(t *testing.T, dir string) map[string]string {
 	return out
 }
 
+// A small file is replaced whole, also beside what a killed process had begun to write, and a secret is nobody else's to read.
+func TestWriteFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "key")
+	for _, text := range []string{"a longer one", "short"} {
+		require.NoError(t, WriteFile(path, []byte(text), 0o600))
+		require.Equal(t, map[string]string{"key": text}, readAll(t, dir))
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode())
+		require.NoError(t, writeText(path+".new", "half of what a killed process wro"))
+	}
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.MkdirAll(filepath.Join(path, "in the way"), 0o755))
+	require.Error(t, WriteFile(path, nil, 0o600))
+	require.NoFileExists(t, path+".new")
+}
+
 func TestReplaceDir(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "runs", "last")

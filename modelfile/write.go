@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -158,6 +160,28 @@ func WriteAtomic(path string, write func(w io.Writer) error) (err error) {
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// WriteFile replaces a small file: after a kill or a loss of power it is the old one or the new one, whole.
+func WriteFile(path string, text []byte, mode fs.FileMode) error {
+	if err := os.Remove(path + ".new"); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a killed process, maybe with another mode
+		return err
+	}
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return SyncDir(filepath.Dir(path))
 }

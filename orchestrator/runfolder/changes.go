@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/job"
 )
 
@@ -29,7 +30,7 @@ func (f *Folder) writeJob(j *job.Job, note func(string)) error {
 	before, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return replaceFile(path, text)
+		return modelfile.WriteFile(path, text, 0o644)
 	case err != nil:
 		return err
 	case bytes.Equal(before, text):
@@ -37,7 +38,7 @@ func (f *Folder) writeJob(j *job.Job, note func(string)) error {
 	}
 	changes, unreadable := changedSettings(completed(j, before), text)
 	if unreadable == nil && len(changes) == 0 { // the same settings, written otherwise
-		return replaceFile(path, text)
+		return modelfile.WriteFile(path, text, 0o644)
 	}
 	kept, err := keepFile(f.Dir, before)
 	if err != nil {
@@ -52,7 +53,7 @@ func (f *Folder) writeJob(j *job.Job, note func(string)) error {
 	if unreadable == nil {
 		note(fmt.Sprintf("the job of before stays as %s", kept))
 	}
-	return replaceFile(path, text)
+	return modelfile.WriteFile(path, text, 0o644)
 }
 
 // Changes are the settings that changed from one job of a run to the next, oldest first, read as j was. Jobs that cannot be read say nothing.
@@ -98,14 +99,15 @@ func keepFile(dir string, text []byte) (string, error) {
 	for n := 1; ; n++ {
 		path := filepath.Join(dir, keptName(n))
 		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
-			return path, replaceFile(path, text)
+			return path, modelfile.WriteFile(path, text, 0o644)
 		} else if err != nil {
 			return "", err
 		}
 	}
 }
 
-// replaceFile writes a file so that a process that is killed leaves the old one or the new one.
+// replaceFile writes a file so that a process that is killed leaves the old one or the new one. Nothing waits for the disk: after a loss of power the
+// file is of no use.
 func replaceFile(path string, text []byte) error {
 	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/checkpoint"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/store"
@@ -269,7 +270,7 @@ func (f *Folder) MetricsFile() string { return filepath.Join(f.Dir, metricsFile)
 
 // ReplaceMetrics writes metrics.jsonl anew; a process that is killed leaves the old one or the new one.
 func (f *Folder) ReplaceMetrics(text []byte) error {
-	err := replaceFile(f.MetricsFile(), text)
+	err := modelfile.WriteFile(f.MetricsFile(), text, 0o644)
 	if err == nil {
 		err = f.Metrics.Close()
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/agentfly/agentfly/gateway"
 	"github.com/agentfly/agentfly/internal/sessionkey"
 	"github.com/agentfly/agentfly/masks"
+	"github.com/agentfly/agentfly/modelfile"
 	"github.com/agentfly/agentfly/orchestrator/external"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
@@ -247,7 +248,7 @@ func secretOf(path string) ([]byte, error) {
 		return known, err
 	}
 	made := sessionkey.NewSecret()
-	return made, os.WriteFile(path, made, 0o600)
+	return made, modelfile.WriteFile(path, made, 0o600)
 }
 
 var _ gateway.Renderer = (*masks.Renderer)(nil)
