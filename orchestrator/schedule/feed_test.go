@@ -227,6 +227,34 @@ func TestARestoredGroupOfTreesWasCutAsAWhole(t *testing.T) {
 	}
 }
 
+// A trajectory that was running when a batch was taken is counted as cut though it ended before the run was killed; one that had failed before the
+// batch, and is sampled again, is not.
+func TestWhatABatchCutStaysSoAfterAKill(t *testing.T) {
+	f := NewFeed(&scriptedWork{size: 4, version: 1}, Options{
+		Limits: Limits{Groups: 1, Strata: 1, Capacity: 2, Staleness: 1, Updates: 1, Numbered: true, Steps: 30}, Step: 1, Version: 1, Size: 4, Dealt: []int{2},
+	})
+	o := store.Outstanding{
+		Admission: store.Admission{Phase: store.Train, Step: 1, Task: trajectory.Task{ID: "q1"}, Size: 4, Position: 1}, Left: true, Cut: map[string]bool{store.ID(store.Train, 1, 0, 1): true},
+		Partial: make([]*trajectory.Trajectory, 4),
+	}
+	ended := map[string]*trajectory.Trajectory{}
+	for i := range 3 {
+		tr := &trajectory.Trajectory{ID: store.ID(store.Train, 1, 0, i), Step: 1, Index: i, StopReason: trajectory.StopAnswer}
+		if o.Finished = append(o.Finished, tr); i == 2 {
+			tr.Fail(trajectory.OriginEngine, "gone")
+		} else {
+			ended[tr.ID] = tr
+		}
+	}
+	o.Finished = append(o.Finished, nil)
+	_, err := f.Restore(Recovered{Log: &store.Recovery{Dealt: []int{2}, Taken: map[int]int{1: 1}, Outstanding: []store.Outstanding{o}}, Ended: ended})
+	require.NoError(t, err)
+	b, err := f.Batch(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, [][]bool{{false, true, false, true}}, b.Cut)
+	f.Close()
+}
+
 // A group without rounds may stay as it ended where its failures are few enough for a step: a run that ended because too much failed would end again.
 func TestAGroupOfWhichTooMuchFailedIsTriedAgain(t *testing.T) {
 	for _, tooMany := range []error{nil, errors.New("too many failed")} {
@@ -303,7 +331,7 @@ func TestAGroupThatFailedWholeCostsNoNewerOne(t *testing.T) {
 	}
 }
 
-// heldBack is scripted work whose restored groups end only when they are let go.
+// heldBack is scripted work some of whose groups end only when they are let go. Their tokens are of the version that they were admitted at.
 type heldBack struct {
 	*scriptedWork
 	hold map[string]chan struct{} // by task
@@ -313,14 +341,14 @@ func (w heldBack) Sample(ctx context.Context, l *Group, ended func(index int)) (
 	if c := w.hold[l.Task.ID]; c != nil {
 		<-c
 	}
-	return w.scriptedWork.Sample(ctx, l, ended)
+	return (&scriptedWork{size: w.size, version: l.version}).Sample(ctx, l, ended)
 }
 
 // A run in mode async that goes on with fewer groups in a batch, of which more are outstanding than such batches would have had, samples them
 // to their ends: no new group takes the task of one that was not given up.
 func TestARunGoesOnWithFewerGroupsThanAreOutstanding(t *testing.T) {
 	old := trajectory.Task{ID: "old0"}
-	w := heldBack{&scriptedWork{size: 2, version: 1}, map[string]chan struct{}{old.ID: make(chan struct{})}}
+	w := heldBack{&scriptedWork{size: 2}, map[string]chan struct{}{old.ID: make(chan struct{})}}
 	f := NewFeed(w, Options{Limits: Limits{Groups: 1, Strata: 1, Capacity: 6, Staleness: 5, Updates: 1, Numbered: true, Steps: 30}, Step: 1, Version: 1, Size: 2, Dealt: []int{2}})
 	log := &store.Recovery{Dealt: []int{8}, Taken: map[int]int{1: 2, 2: 2, 3: 2}}
 	for n := range 6 { // of batches of 2
@@ -333,7 +361,7 @@ func TestARunGoesOnWithFewerGroupsThanAreOutstanding(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, slices.Min(numbers(f.plan.open)), 0)
 	trained := map[string]bool{}
-	for version := int32(1); version < 8; version++ {
+	for version := int32(1); version < 12; version++ {
 		if version == 3 {
 			close(w.hold[old.ID])
 		}
@@ -342,9 +370,6 @@ func TestARunGoesOnWithFewerGroupsThanAreOutstanding(t *testing.T) {
 		require.Len(t, b.Trained, 1)
 		require.False(t, trained[b.Trained[0].Task.ID], "trained twice")
 		trained[b.Trained[0].Task.ID] = true
-		w.mu.Lock()
-		w.version = version + 1
-		w.mu.Unlock()
 		f.Trained(t.Context(), version+1, true)
 	}
 	f.Close()

@@ -60,7 +60,6 @@ func (f *Feed) Restore(from Recovered) (over []string, err error) {
 	for _, g := range f.inFlight {
 		if g.complete { // what failed may have been left so
 			clear(g.Running)
-			clear(g.cut)
 		}
 		if slices.Contains(p.open, g.Slot) && !g.complete {
 			f.waiting = append(f.waiting, g)
@@ -85,17 +84,17 @@ func (f *Feed) over(from Recovered) (ids []string) {
 	return ids
 }
 
-// reopen finds out whether a restored group is complete, or how it ended with trajectories that are tried again. left: a batch was
-// taken since its admission, so what has no end was cut by it.
+// reopen finds out whether a restored group is complete, or how it ended with trajectories that are tried again. What
+// had no end when a batch was taken since its admission was cut by it.
 func (f *Feed) reopen(g *Group, o *store.Outstanding, from Recovered) {
 	group := trajectory.Group{Task: g.Task, Trajectories: slices.Clone(o.Finished)}
 	for i, tr := range o.Finished {
 		again := tr == nil || from.Ended[tr.ID] == nil
-		g.Running[i], g.cut[i] = again, again && o.Left
+		g.Running[i], g.cut[i] = again, o.Left && (tr == nil || o.Cut[tr.ID])
 	}
-	if f.trees && slices.Contains(g.Running, true) { // the place of a leaf is known when all have ended
-		for i := range g.Running {
-			g.Running[i], g.cut[i] = true, o.Left
+	if f.trees { // the place of a leaf is known when all have ended
+		for _, marks := range [][]bool{g.Running, g.cut} {
+			copy(marks, slices.Repeat([]bool{slices.Contains(marks, true)}, len(marks)))
 		}
 	}
 	again := slices.Contains(g.Running, true)

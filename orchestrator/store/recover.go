@@ -26,6 +26,7 @@ type Recovery struct {
 type Outstanding struct {
 	Admission
 	Left     bool                     // a batch was taken since its admission
+	Cut      map[string]bool          // ids of those that ended after such a batch
 	Latest   bool                     // no turn of another group was sampled between its admission and the newest one
 	Finished []*trajectory.Trajectory // [Size]; nil where one has no end yet
 	Partial  []*trajectory.Trajectory // [Size]; turns and samples of those, nil where there are none
@@ -86,6 +87,7 @@ type recoverer struct {
 type opened struct {
 	Admission
 	turn    int64
+	batch   int64 // first row of turns behind the first batch since; 0: none is known
 	left    bool
 	settled bool
 }
@@ -118,7 +120,7 @@ func (r *recoverer) read(ctx context.Context) error {
 }
 
 // event takes one event of the log in.
-func (r *recoverer) event(kind, phase string, ref GroupRef, body []byte) error {
+func (r *recoverer) event(kind, phase string, ref GroupRef, turn int64, body []byte) error {
 	if kind != kindStep && kind != kindForget {
 		r.out.Events++
 	}
@@ -143,7 +145,12 @@ func (r *recoverer) event(kind, phase string, ref GroupRef, body []byte) error {
 		r.settle(b.Groups...)
 		for _, group := range r.open {
 			for _, o := range group {
-				o.left = true
+				if o.Stratum < len(b.Dealt) && o.Position >= b.Dealt[o.Stratum] { // it began while the batch was being stored
+					continue
+				}
+				if !o.left {
+					o.left, o.batch = true, turn
+				}
 			}
 		}
 		if b.Step >= r.step {
@@ -173,12 +180,21 @@ func (r *recoverer) outstanding(ctx context.Context, o *opened, latest bool) err
 		return err
 	}
 	o.Task = task
-	g := Outstanding{Admission: o.Admission, Left: o.left, Latest: latest, Finished: make([]*trajectory.Trajectory, o.Size), Partial: make([]*trajectory.Trajectory, o.Size)}
+	g := Outstanding{Admission: o.Admission, Left: o.left, Cut: map[string]bool{}, Latest: latest, Finished: make([]*trajectory.Trajectory, o.Size), Partial: make([]*trajectory.Trajectory, o.Size)}
 	ended, err := r.all.ofGroup(ctx, o.Phase, o.ref(), o.Size)
 	if err != nil {
 		return err
 	}
 	for _, t := range ended {
+		if o.batch > 0 {
+			last, err := r.all.lastRow(ctx, t.ID)
+			if err != nil {
+				return err
+			}
+			if last >= o.batch {
+				g.Cut[t.ID] = true
+			}
+		}
 		if t.Branch == "" {
 			g.Finished[t.Index] = t
 		} else {

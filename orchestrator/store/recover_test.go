@@ -58,6 +58,40 @@ func clone(t *trajectory.Trajectory) *trajectory.Trajectory {
 	return &c
 }
 
+// Recovery tells which trajectories a batch found running, also where they have ended since. A group that was admitted while the batch was being
+// stored began after it.
+func TestRecoverKnowsWhatABatchLeftRunning(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	s := open(t, path)
+	trained, left, later := admission(0, 0, 1), admission(0, 1, 3), admission(0, 2, 1)
+	left.Position, later.Position = 1, 2
+	require.NoError(t, s.Admit(ctx, trained, left, later))
+	end := func(a store.Admission, index int) string {
+		tr := begin(a, index)
+		turn(t, tr, 2, 0)
+		require.NoError(t, s.AddTurn(ctx, tr))
+		tr.StopReason = trajectory.StopAnswer
+		require.NoError(t, s.AddTrajectory(ctx, store.Train, a.Task, tr))
+		return tr.ID
+	}
+	end(trained, 0)
+	end(left, 0)
+	require.NoError(t, s.AddBatch(ctx, store.Batch{Groups: []store.GroupRef{{Step: 0, Group: 0}}, Dealt: []int{2}}))
+	cut := end(left, 1)
+	end(later, 0)
+	require.NoError(t, s.AddStep(ctx, 0, nil, nil))
+	require.NoError(t, s.Close())
+
+	s = open(t, path)
+	r, err := s.Recover(ctx, 1)
+	require.NoError(t, err)
+	require.Len(t, r.Outstanding, 2)
+	require.True(t, r.Outstanding[0].Left)
+	require.Equal(t, map[string]bool{cut: true}, r.Outstanding[0].Cut)
+	require.False(t, r.Outstanding[1].Left)
+	require.Empty(t, r.Outstanding[1].Cut)
+}
+
 func TestRecoverGivesBackWhatWasLogged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	s := open(t, path)

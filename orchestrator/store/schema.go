@@ -220,18 +220,22 @@ func (f *file) each(ctx context.Context, query string, do func(n int, body []byt
 }
 
 // events calls do for every event in order.
-func (f *file) events(ctx context.Context, do func(kind, phase string, ref GroupRef, body []byte) error) error {
-	rows, err := f.db.QueryContext(ctx, "SELECT n, kind, phase, step, grp, json, crc FROM events ORDER BY n")
+func (f *file) events(ctx context.Context, do func(kind, phase string, ref GroupRef, turn int64, body []byte) error) error {
+	turn := "turn"
+	if f.version < 3 { // which did not say it
+		turn = "0"
+	}
+	rows, err := f.db.QueryContext(ctx, "SELECT n, kind, phase, step, grp, json, crc, "+turn+" FROM events ORDER BY n")
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for want := int64(1); rows.Next(); want++ {
-		var n, crc int64
+		var n, crc, turn int64
 		var kind, phase string
 		var ref GroupRef
 		var body []byte
-		if err := rows.Scan(&n, &kind, &phase, &ref.Step, &ref.Group, &body, &crc); err != nil {
+		if err := rows.Scan(&n, &kind, &phase, &ref.Step, &ref.Group, &body, &crc, &turn); err != nil {
 			return err
 		}
 		if n != want {
@@ -240,7 +244,7 @@ func (f *file) events(ctx context.Context, do func(kind, phase string, ref Group
 		if checksum(body) != crc {
 			return fmt.Errorf("event %d is damaged: its checksum is wrong", n)
 		}
-		if err := do(kind, phase, ref, body); err != nil {
+		if err := do(kind, phase, ref, turn, body); err != nil {
 			return fmt.Errorf("event %d is damaged: %w", n, err)
 		}
 	}

@@ -119,6 +119,20 @@ func (s trajectories) join(row trajectoryRow, turn func(n int64) *sql.Row) (t *t
 	return t, nil
 }
 
+// lastRow is the row of turns that holds the end of a trajectory; 0: version 1 wrote it, which had none.
+func (s trajectories) lastRow(ctx context.Context, id string) (int64, error) {
+	var turns []byte
+	err := s.file.db.QueryRowContext(ctx, "SELECT turns FROM trajectories WHERE id = ?", id).Scan(&turns)
+	if err != nil {
+		return 0, err
+	}
+	rows, err := decodeRows(turns)
+	if err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	return rows[len(rows)-1], nil
+}
+
 // samples reads the tokens of a trajectory that version 1 wrote.
 func (s trajectories) samples(t *trajectory.Trajectory) error {
 	rows, err := s.file.db.Query("SELECT token_ids, response_mask, sampling_logprobs, policy_version FROM samples WHERE trajectory_id = ? ORDER BY idx", t.ID)
