@@ -12,7 +12,7 @@ import (
 // Key is a setting of its own that an estimator or a loss takes: {name: NAME, KEY: VALUE}.
 type Key struct {
 	Name    string
-	Default any // float64, bool or string, which is also the key's type; nil: a required float64
+	Default any // a number (float64, or an int that stands for one), bool or string, which is also the key's type; nil: a required number
 	Doc     string
 }
 
@@ -128,6 +128,10 @@ func (r *Registry) AddEstimator(s EstimatorSpec) error {
 	if _, taken := r.estimators[s.Name]; taken || s.Name == "" || s.New == nil {
 		return fmt.Errorf("algorithms: estimator %q cannot be registered: it needs a New function and a name that is not taken", s.Name)
 	}
+	var err error
+	if s.Keys, err = checkedKeys(s.Keys); err != nil {
+		return fmt.Errorf("algorithms: estimator %q cannot be registered: %w", s.Name, err)
+	}
 	r.estimators[s.Name] = s
 	return nil
 }
@@ -137,8 +141,39 @@ func (r *Registry) AddLoss(s LossSpec) error {
 	if _, taken := r.losses[s.Name]; taken || s.Name == "" || s.New == nil {
 		return fmt.Errorf("algorithms: loss %q cannot be registered: it needs a New function and a name that is not taken", s.Name)
 	}
+	var err error
+	if s.Keys, err = checkedKeys(s.Keys); err != nil {
+		return fmt.Errorf("algorithms: loss %q cannot be registered: %w", s.Name, err)
+	}
 	r.losses[s.Name] = s
 	return nil
+}
+
+// checkedKeys are the own keys of an estimator or a loss with their numbers as float64, which is what Settings.Float reads: a default of another
+// type would be 0 there.
+func checkedKeys(spec []Key) ([]Key, error) {
+	keys, seen := slices.Clone(spec), map[string]bool{}
+	for i := range keys {
+		k := &keys[i]
+		switch {
+		case k.Name == "":
+			return nil, fmt.Errorf("its key %d has no name", i)
+		case k.Name == "name":
+			return nil, fmt.Errorf("its key %q cannot be given: a job names what it chooses with it", k.Name)
+		case seen[k.Name]:
+			return nil, fmt.Errorf("its key %q stands twice", k.Name)
+		}
+		seen[k.Name] = true
+		if k.Default == nil {
+			continue
+		}
+		v, err := convert(k.Default, k.Default)
+		if err != nil {
+			return nil, fmt.Errorf("the default of its key %q is %v, a %T; allowed are a finite float64 or int, a bool, a string, and nil", k.Name, k.Default, k.Default)
+		}
+		k.Default = v
+	}
+	return keys, nil
 }
 
 // Estimators are the registered estimators, sorted by name.

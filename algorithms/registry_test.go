@@ -1,15 +1,18 @@
 package algorithms
 
 import (
+	"fmt"
 	"go/ast"
 	"go/build/constraint"
 	"go/parser"
 	"go/token"
 	"go/types"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -82,4 +85,46 @@ func TestADeclarationIsOneFile(t *testing.T) {
 	require.Equal(t, map[string]int{"declareLoss": len(r.Losses()), "declareEstimator": len(r.Estimators())}, declared)
 	require.NotEmpty(t, r.Losses())
 	require.NotEmpty(t, r.Estimators())
+}
+
+// A default that is written as a whole number is the number that a job gets which leaves the key out; a key that could not be read is refused when it is registered.
+func TestKeysOfAProgramsOwnAreWhatTheySay(t *testing.T) {
+	add := map[string]func(r *Registry, keys ...Key) error{
+		"loss": func(r *Registry, keys ...Key) error {
+			return r.AddLoss(LossSpec{Name: "own", Keys: keys, New: func(Settings) (Loss, error) { return nil, nil }})
+		},
+		"estimator": func(r *Registry, keys ...Key) error {
+			return r.AddEstimator(EstimatorSpec{Name: "own", Keys: keys, New: func(Settings) (Estimator, error) { return perTrajectory(centred), nil }})
+		},
+	}
+	for kind, add := range add {
+		t.Run(kind, func(t *testing.T) {
+			for _, number := range []any{3, int64(3), 3.0} {
+				r, keys := NewRegistry(), []Key{{Name: "strength", Default: number}, {Name: "on", Default: true}, {Name: "mode", Default: "a"}}
+				require.NoError(t, add(r, keys...))
+				require.Equal(t, number, keys[0].Default, "the caller's list")
+				config, settings := Config{Loss: Choice{Name: "own"}}, func(a *Algorithm) Settings { return a.Loss.Settings }
+				if kind == "estimator" {
+					config, settings = Config{Advantage: Choice{Name: "own"}}, func(a *Algorithm) Settings { return a.Estimator.Settings }
+				}
+				a, err := config.Resolve(r)
+				require.NoError(t, err)
+				require.Equal(t, 3.0, settings(a).Float("strength"))
+				require.True(t, settings(a).Bool("on"))
+				require.Equal(t, "a", settings(a).String("mode"))
+				require.Contains(t, a.Describe(), "strength = 3")
+			}
+			for want, keys := range map[string][]Key{
+				`its key 0 has no name`: {{Default: 1.0}},
+				`its key "name" cannot be given: a job names what it chooses with it`: {{Name: "name", Default: "a"}},
+				`its key "a" stands twice`: {{Name: "a", Default: 1.0}, {Name: "b", Default: 1.0}, {Name: "a", Default: true}},
+				`the default of its key "a" is [1], a []int; allowed are a finite float64 or int, a bool, a string, and nil`:        {{Name: "a", Default: []int{1}}},
+				`the default of its key "a" is NaN, a float64; allowed are a finite float64 or int, a bool, a string, and nil`:      {{Name: "a", Default: math.NaN()}},
+				`the default of its key "a" is 1s, a time.Duration; allowed are a finite float64 or int, a bool, a string, and nil`: {{Name: "a", Default: time.Second}},
+				`the default of its key "a" is 0.1, a float32; allowed are a finite float64 or int, a bool, a string, and nil`:      {{Name: "a", Default: float32(0.1)}},
+			} {
+				require.EqualError(t, add(NewRegistry(), keys...), fmt.Sprintf("algorithms: %s %q cannot be registered: %s", kind, "own", want))
+			}
+		})
+	}
 }
