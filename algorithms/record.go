@@ -80,6 +80,9 @@ func (r Record) check(n Needs) error {
 	return nil
 }
 
+// maxTurns bounds the turns of a record, for each of which an estimator makes numbers: a mistyped index must not take all memory.
+const maxTurns = 1 << 20
+
 func (r Record) checkTurns() error {
 	if r.Turn != nil && len(r.Turn) != r.Tokens {
 		return fmt.Errorf("%d turn indices for %d tokens; each token needs one", len(r.Turn), r.Tokens)
@@ -89,6 +92,9 @@ func (r Record) checkTurns() error {
 		k := r.turnOf(t)
 		if k < before {
 			return fmt.Errorf("response token %d is of turn %d, the one before it of turn %d; turns begin at 0 and never fall", t, k, before)
+		}
+		if k >= maxTurns {
+			return fmt.Errorf("response token %d is of turn %d; a trajectory has at most %d turns", t, k, maxTurns)
 		}
 		has[k], before = true, k
 	}
