@@ -184,12 +184,21 @@ func TestRecordsThatDoNotFitAreRefused(t *testing.T) {
 		require.ErrorAs(t, err, &at)
 		require.Equal(t, strings.Contains(c.want, "must be finite"), at.NonFinite, c.want)
 	}
-	// Finite rewards whose differences are not.
-	_, err := resolve(t, "advantage: dr_grpo").Advantages(groupsOf([]float64{math.MaxFloat64, -math.MaxFloat64, -math.MaxFloat64}))
-	require.ErrorContains(t, err, "algorithms: group 0, trajectory 0: the estimator gives")
-	var at *TrajectoryError
-	require.ErrorAs(t, err, &at)
-	require.True(t, at.NonFinite)
+	// Finite rewards whose differences are not, and ones whose spread is not.
+	for block, rewards := range map[string][]float64{
+		"advantage: dr_grpo": {math.MaxFloat64, -math.MaxFloat64, -math.MaxFloat64},
+		"advantage: grpo":    {1e200, -1e200}, "advantage: gigpo": {1e200, -1e200}, "advantage: reinforce_pp": {1e200, -1e200},
+	} {
+		groups := groupsOf(rewards)
+		for i := range groups[0] {
+			groups[0][i].Anchors = []string{"a"}
+		}
+		_, err := resolve(t, block).Advantages(groups)
+		require.ErrorContains(t, err, "algorithms: group 0, trajectory 0: the estimator gives", block)
+		var at *TrajectoryError
+		require.ErrorAs(t, err, &at)
+		require.True(t, at.NonFinite)
+	}
 }
 
 // everyEstimator is each estimator with the options that change its formula.

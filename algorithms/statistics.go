@@ -80,11 +80,19 @@ func normalised(v []float64) []float64 {
 	for _, x := range out {
 		squares += x * x
 	}
-	std := math.Sqrt(squares / float64(len(out)-1))
+	std := math.Sqrt(inRange(squares) / float64(len(out)-1))
 	for i := range out {
 		out[i] /= std + stdEpsilon
 	}
 	return out
+}
+
+// inRange is a sum of squares, NaN where it overflowed: divided by infinity every advantage would be 0, and NaN fails the step.
+func inRange(squares float64) float64 {
+	if math.IsInf(squares, 1) {
+		return math.NaN()
+	}
+	return squares
 }
 
 // stdEpsilon is added to a group's standard deviation, varianceEpsilon to a batch's variance, as in the formulas.
@@ -109,7 +117,7 @@ func whiten(values [][][]float64) {
 	for _, group := range values {
 		for _, v := range group {
 			for t := range v {
-				v[t] = (v[t] - m) / math.Sqrt(variance+varianceEpsilon)
+				v[t] = (v[t] - m) / math.Sqrt(inRange(variance)+varianceEpsilon)
 				if equal {
 					v[t] = 0
 				}
