@@ -12,6 +12,7 @@ import (
 // growth is the trajectory that a session grows, and what later calls may go on after.
 type growth struct {
 	t       *trajectory.Trajectory
+	parse   bool // SessionOptions.Parse
 	history history
 	replies []*said // of the turns; nil: to no conversation
 }
@@ -34,7 +35,8 @@ func (g *growth) add(q asked, p prompt, turn trajectory.Turn, done engines.Compl
 	if q.Messages == nil { // it has its thought
 		_, content = offThought(p.text, content)
 	}
-	turn.AnsweredThisTurn = len(reply.Calls) == 0 && content != "" && reply.Finish == dialects.FinishStop
+	ended := turn.FinishReason == trajectory.FinishStop || turn.FinishReason == trajectory.FinishLength && (g.parse || !turn.Cut())
+	turn.AnsweredThisTurn = len(reply.Calls) == 0 && content != "" && ended
 	turn.FinalAnswer = ""
 	if turn.AnsweredThisTurn {
 		turn.FinalAnswer = answerIn(content)

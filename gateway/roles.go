@@ -139,12 +139,19 @@ func promptOf(t *trajectory.Trajectory, turn *trajectory.Turn) key {
 	return sha256.Sum256(b)
 }
 
+// cutShort tells that a token limit of the job's cut the agent's last completion, in a trajectory that has its roles. One that was cut before
+// decides nothing, because the agent went on behind it; with parse none is cut.
+func cutShort(t *trajectory.Trajectory, parse bool) bool {
+	last := t.Last()
+	return !parse && last >= 0 && t.Turns[last].Cut()
+}
+
 // answerOf makes the trajectory's answer that of the last turn of the agent itself that said something without a call, else of any that was not
-// discarded: turns behind it answer nothing.
-func answerOf(t *trajectory.Trajectory) {
+// discarded: turns behind it answer nothing. One that was cut has none.
+func answerOf(t *trajectory.Trajectory, cut bool) {
 	answer := -1
 	for i, turn := range t.Turns {
-		if !turn.AnsweredThisTurn || turn.Role == trajectory.RoleDiscarded {
+		if cut || !turn.AnsweredThisTurn || turn.Role == trajectory.RoleDiscarded {
 			continue
 		}
 		if aside := turn.Role == trajectory.RoleAuxiliary; answer < 0 || !aside || t.Turns[answer].Role == trajectory.RoleAuxiliary {

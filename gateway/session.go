@@ -27,6 +27,7 @@ type SessionOptions struct {
 	Budget Budget
 	// Sampling stands in place of the gateway's; nil: the gateway's.
 	Sampling *engines.Sampling
+	Parse    bool                  // a completion that a token limit cut counts as if the model had ended it
 	MaxTotal int                   // tokens of a sample; 0: the gateway's
 	Seed     func(call int) uint64 // of the request of a call, which are counted from 0 as they come
 	// Trajectory is what the session grows. It has no turns.
@@ -85,7 +86,7 @@ func newSession(gate Options, o SessionOptions) (*Session, error) {
 		gate: gate, o: o, calls: newCalls(),
 		prompts:   prompter{gate.Renderer, gate.Encode, gate.Format},
 		spending:  spending{budget: o.Budget},
-		growth:    growth{t: o.Trajectory, history: history{gate.History == AsSent, map[key][]*said{}}},
+		growth:    growth{t: o.Trajectory, parse: o.Parse, history: history{gate.History == AsSent, map[key][]*said{}}},
 		recovered: recovered{posts: posts{t: o.Trajectory}, rewrite: o.Rewrite},
 		fork:      forkOf(o.Tree),
 		tenure:    newTenure(),
@@ -228,10 +229,11 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 		return reply, err
 	}
 	sampling := s.gate.Sampling
-	if q.MaxTokens != nil {
-		sampling.MaxTokens = min(sampling.MaxTokens, max(1, *q.MaxTokens))
-	}
 	sampling.MaxTokens = min(sampling.MaxTokens, room, s.spending.left())
+	own := q.MaxTokens != nil && *q.MaxTokens < sampling.MaxTokens
+	if own {
+		sampling.MaxTokens = max(1, *q.MaxTokens)
+	}
 	sampling.Stop = slices.Concat(sampling.Stop, q.Stop)
 	most := sampling.MaxTokens
 	prompt := slices.Clip(p.ids)
@@ -275,7 +277,7 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 		Incoming: &trajectory.Incoming{
 			Dialect: q.dialect, Digest: hex.EncodeToString(q.Digest[:]), Asked: q.Asked, Tools: len(q.Tools) > 0, Stop: q.Stop,
 			Role: s.gate.rules.role(q), After: p.after, Call: c.number + 1, Serial: !q.Parallel, Prompt: q.Prompt.Text,
-			MaxTokens: most, Created: c.created.Unix(), Holder: s.tenure.name(),
+			MaxTokens: most, OwnLimit: own, Created: c.created.Unix(), Holder: s.tenure.name(),
 		},
 	}
 	if begun != nil {
@@ -407,6 +409,7 @@ type Outcome struct {
 	Refused int      // beyond the budget
 	Unasked int      // that were recorded before the fork and did not come again
 	Posted  *float64 // the sum of the rewards that were posted for the trajectory; nil: none was
+	Cut     bool     // a token limit of the job's cut the agent's last completion, so that the trajectory has no answer
 	Broke   error    // of the engine, where it had no answer to the newest call
 	Err     error    // what the trajectory cannot stand with: a turn that could not be stored, another run's weights; nil: nothing
 }
@@ -424,11 +427,12 @@ func (s *Session) Finish() Outcome {
 		answered, asked := read[turn]
 		return answered || !asked
 	})
-	answerOf(t)
+	cut := cutShort(t, s.o.Parse)
+	answerOf(t, cut)
 	dropped := len(s.recovered.turns) > 0 && s.recovered.posts.drop()
 	broke, failed := s.faults.all()
 	refused := s.spending.beyond()
-	out := Outcome{Calls: s.calls.arrived - refused, Refused: refused, Unasked: s.fork.before(&s.calls), Broke: broke, Err: failed, Posted: payPosts(t)}
+	out := Outcome{Calls: s.calls.arrived - refused, Refused: refused, Unasked: s.fork.before(&s.calls), Cut: cut, Broke: broke, Err: failed, Posted: payPosts(t)}
 	if s.recovered.ahead() || dropped || !slices.Equal(before, rolesOf(t)) {
 		s.recovered.taken = -1
 		s.o.Rewrite() // also where it was before: what was stored since says otherwise

@@ -66,8 +66,8 @@ func response(t *trajectory.Trajectory) string {
 	if answer, turn := t.FinalAnswer(); turn >= 0 {
 		return answer
 	}
-	if n := len(t.Turns); n > 0 && !t.Cut() {
-		return t.Turns[n-1].Completion
+	if last := t.Last(); last >= 0 && !t.Cut() {
+		return t.Turns[last].Completion
 	}
 	return ""
 }
@@ -113,11 +113,11 @@ func behindThought(said string) string {
 
 func emScore(response string, golds []string, t *trajectory.Trajectory, needsForm bool) Score {
 	answer, within, hasTags := response, response, false // within: where the tags are looked for
-	if n := len(t.Turns); n > 0 && !t.Cut() {
-		last := behindThought(t.Turns[n-1].Said())
-		_, hasTags = lastTag(last, "answer")
+	if last := t.Last(); last >= 0 && !t.Cut() {
+		said := behindThought(t.Turns[last].Said())
+		_, hasTags = lastTag(said, "answer")
 		if _, turn := t.FinalAnswer(); turn < 0 {
-			within = last
+			within = said
 		}
 	}
 	if inner, found := lastTag(within, "answer"); found {

@@ -192,10 +192,11 @@ func trajectoryCode(t *trajectory.Trajectory) (string, bool) {
 		}
 		return answer, strings.TrimSpace(answer) != ""
 	}
-	for i := len(t.Turns) - 1; i >= 0; i-- {
-		if i == len(t.Turns)-1 && t.Cut() { // what a token limit cut is not what it ends with
-			continue
-		}
+	last := t.Last() // what stands behind it is not what the agent wrote
+	if t.Cut() {     // what a token limit cut is not what it ends with
+		last--
+	}
+	for i := last; i >= 0; i-- {
 		if code, ok := lastBlock(t.Turns[i].Completion); ok {
 			return code, true
 		}

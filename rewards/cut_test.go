@@ -31,3 +31,34 @@ func TestAFragmentIsNotScoredAsAnAnswer(t *testing.T) {
 	require.Equal(t, block, finalResponse(whole.Trajectory))
 	require.Empty(t, finalResponse(cut.Trajectory))
 }
+
+// Of an agent that is a program of its own, the last completion is that of the agent itself: a title behind it is neither the answer nor a way around
+// the limit that cut it.
+func TestATitleIsNotWhatATrajectoryEndsWith(t *testing.T) {
+	block := "```python\npass\n```"
+	title := trajectory.Turn{Completion: "```python\ntitle\n```", FinishReason: trajectory.FinishStop, Role: trajectory.RoleAuxiliary, Incoming: &trajectory.Incoming{After: -1}}
+	thrown := trajectory.Turn{Completion: "thrown away", FinishReason: trajectory.FinishStop, Role: trajectory.RoleDiscarded, Incoming: &trajectory.Incoming{After: -1}}
+	own := trajectory.Turn{Completion: block, FinishReason: trajectory.FinishStop, Incoming: &trajectory.Incoming{After: -1}}
+	tr := input(nil, own, title, thrown).Trajectory
+	tr.StopReason = trajectory.StopNoAction
+	require.Equal(t, 0, tr.Last())
+	require.Equal(t, block, finalResponse(tr))
+	require.Equal(t, block, response(tr))
+	code, _ := trajectoryCode(tr)
+	require.Equal(t, "pass\n", code)
+
+	tr.Turns[0].FinishReason, tr.StopReason = trajectory.FinishLength, trajectory.StopMaxTokens
+	require.True(t, tr.Cut())
+	require.Empty(t, finalResponse(tr))
+	require.Empty(t, response(tr))
+	_, found := trajectoryCode(tr)
+	require.False(t, found)
+
+	tr.Turns = []trajectory.Turn{title, thrown}
+	require.Equal(t, 0, tr.Last(), "it has nothing else")
+	tr.Turns = tr.Turns[1:]
+	require.Equal(t, -1, tr.Last())
+	tr.Turns = nil
+	require.Equal(t, -1, tr.Last())
+	require.False(t, tr.Cut())
+}

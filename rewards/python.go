@@ -180,8 +180,8 @@ func knownArguments(in Input) map[string]func() any {
 // finalResponse is the final answer, or, where the agent gave none, what it wrote last, unless a token limit cut that.
 func finalResponse(t *trajectory.Trajectory) string {
 	answer, turn := t.FinalAnswer()
-	if turn < 0 && len(t.Turns) > 0 && !t.Cut() {
-		answer = t.Turns[len(t.Turns)-1].Completion
+	if last := t.Last(); turn < 0 && last >= 0 && !t.Cut() {
+		answer = t.Turns[last].Completion
 	}
 	return answer
 }

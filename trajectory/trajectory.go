@@ -182,6 +182,12 @@ func (t *Turn) BegunTokens() int {
 	return t.Begun[len(t.Begun)-1].End
 }
 
+// Cut tells that a token limit of the job's cut the completion. One that ends at a smaller limit of its agent's own is what the agent asked for.
+func (t *Turn) Cut() bool {
+	in := t.Incoming
+	return t.FinishReason == FinishLength && !(in != nil && in.OwnLimit && t.CompletionEnd-t.CompletionStart >= in.MaxTokens)
+}
+
 // Sampled is how many tokens the trajectory that SharedBy names sampled for the turn.
 func (t *Turn) Sampled() int { return t.CompletionEnd - t.CompletionStart - t.BegunTokens() }
 
@@ -215,6 +221,8 @@ type Incoming struct {
 	// MaxTokens is the most that the call could sample, of what it asked for and the job, its budget and the context allow; 0: an older program
 	// did not store it.
 	MaxTokens int `json:"max_tokens,omitempty"`
+	// OwnLimit says that MaxTokens is what it asked for, less than the others allow; an older program did not store it.
+	OwnLimit bool `json:"own_limit,omitempty"`
 	// Unapplied are the parameters that were not applied: those that asked for a form of the reply (response_format in every dialect, tool_choice,
 	// structured_outputs), because the policy samples freely, so that what it learns from is its own distribution, and chat_template_kwargs, because
 	// the job decides how prompts are rendered. Held are forms that the reply was held to: its logprobs are those of the tokens that the form left.
@@ -346,14 +354,30 @@ func (t *Trajectory) FinalAnswer() (string, int) {
 	return "", -1
 }
 
-// Cut tells that a token limit cut the last completion and ended the trajectory there: what that completion holds is neither a
-// call nor an answer.
+// Last is the last turn of the agent itself, of others but for discarded ones where it has none; -1: there is no such turn.
+func (t *Trajectory) Last() int {
+	last := -1
+	for i := len(t.Turns) - 1; i >= 0; i-- {
+		switch t.Turns[i].Role {
+		case RoleDiscarded:
+		case RoleAuxiliary:
+			last = max(last, i)
+		default:
+			return i
+		}
+	}
+	return last
+}
+
+// Cut tells that a token limit cut the last completion, the turn Last, and ended the trajectory there: what that completion holds is neither a
+// call nor an answer. Of an agent that is a program of its own the gateway decides that when the trajectory ends, and nothing else gives it the
+// stop reason.
 func (t *Trajectory) Cut() bool {
 	if len(t.Turns) == 0 || t.StopReason != StopMaxTokens {
 		return false
 	}
 	last := t.Turns[len(t.Turns)-1]
-	return last.FinishReason == FinishLength && len(last.Results) == 0 && !last.AnsweredThisTurn
+	return last.Incoming != nil || last.FinishReason == FinishLength && len(last.Results) == 0 && !last.AnsweredThisTurn
 }
 
 // Trained is t with the tokens of the turns that are not trained off the response mask; t itself where all are. The turns whose role frozen names are

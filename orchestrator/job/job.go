@@ -249,7 +249,7 @@ type Rollout struct {
 	GroupSize    int     `yaml:"group_size" default:"8" min:"1" max:"100000" unit:"trajectories" doc:"trajectories of a task, which share a baseline"`
 	MaxNewTokens int     `yaml:"max_new_tokens" default:"256" min:"1" max:"1000000" unit:"tokens" doc:"longest completion of a turn"`
 	MaxTokens    int     `yaml:"max_tokens" default:"2048" min:"2" max:"10000000" unit:"tokens" doc:"longest trajectory, prompt and observations included; of one whose history is rewritten, its longest sample"`
-	Cut          string  `yaml:"cut" default:"score" enum:"score|zero|filter|parse" doc:"a completion that max_new_tokens, max_tokens or the model's context cut ends its trajectory (stop reason max_tokens) and is neither a call nor an answer. score: the rewards score it so; zero: its reward is 0; filter: the update leaves it out (overlong filtering); parse: it counts as if the model had ended it, for completions of a fixed length"`
+	Cut          string  `yaml:"cut" default:"score" enum:"score|zero|filter|parse" doc:"a completion that max_new_tokens, max_tokens or the model's context cut ends its trajectory (stop reason max_tokens) and is neither a call nor an answer; of an agent of kind external its last one. score: the rewards score it so; zero: its reward is 0; filter: the update leaves it out (overlong filtering); parse: it counts as if the model had ended it, for completions of a fixed length"`
 	Temperature  float64 `yaml:"temperature" default:"1" min:"0" max:"100" doc:"of sampling; training needs more than 0"`
 	TopP         float64 `yaml:"top_p" default:"1" above:"0" max:"1" doc:"1 is off; training needs 1"`
 	TopK         int     `yaml:"top_k" default:"0" min:"0" max:"1000000" doc:"0 is off; training needs 0"`

@@ -120,7 +120,7 @@ func (r *Rollouts) add(tr *trajectory.Trajectory) {
 
 func (t *Turns) add(turn trajectory.Turn) {
 	t.Turns++
-	if turn.FinishReason == trajectory.FinishLength {
+	if turn.Cut() {
 		t.Cut++
 	}
 	t.Calls.add(turn)

@@ -123,7 +123,7 @@ func (e *Evaluation) count(groups []trajectory.Group) {
 			}
 			for _, turn := range t.Turns {
 				e.Calls += len(turn.Results)
-				if turn.FinishReason == trajectory.FinishLength {
+				if turn.Cut() {
 					e.Cut++
 				}
 				for _, r := range turn.Results {

@@ -63,7 +63,7 @@ type Groups struct {
 // Turns are the completions of a step and the tool calls in them.
 type Turns struct {
 	Turns int   `metric:"turns" unit:"completions" doc:"completions"`
-	Cut   int   `metric:"turns/cut,omitzero" unit:"completions" doc:"completions that a token limit cut: rollout.max_new_tokens, rollout.max_tokens or the model's context (rollout.cut, docs/training.md)" when:"where there is one"`
+	Cut   int   `metric:"turns/cut,omitzero" unit:"completions" doc:"completions that a token limit of the job's cut: rollout.max_new_tokens, rollout.max_tokens, agent.max_tokens or the model's context (rollout.cut, docs/training.md)" when:"where there is one"`
 	Calls Calls // of all turns together
 
 	TokensSampled int `metric:"tokens/sampled" unit:"tokens" doc:"sampled tokens of the trajectories that the step used up, each where it was sampled, once: in trees too, and whichever process of a run that was resumed sampled it"`

@@ -2,6 +2,9 @@ package rollout_test
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/orchestrator/external"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/rewards"
@@ -203,6 +207,137 @@ func TestARecordedCutTurnStaysCut(t *testing.T) {
 					require.Equal(t, was.StopReason, got.StopReason, "%s %s", text, before)
 				}
 			}
+		}
+	}
+}
+
+// poster is an agent of its own that posts bodies, one call after the other, and ends with a result.
+type poster struct {
+	gate   http.Handler
+	bodies []string
+	end    external.Ended
+}
+
+func (p *poster) Enter(context.Context) (func(), error) { return func() {}, nil }
+func (p *poster) Close() error                          { return nil }
+
+func (p *poster) Run(_ context.Context, a external.Assignment) (external.Ended, error) {
+	for _, body := range p.bodies {
+		r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer "+a.Key)
+		out := httptest.NewRecorder()
+		if p.gate.ServeHTTP(out, r); out.Code != http.StatusOK {
+			return external.Ended{}, errors.New(out.Body.String())
+		}
+	}
+	return p.end, nil
+}
+
+// The trajectory of an agent that is a program of its own is cut where a limit of the job's cut the agent's own last completion: one at the limit that
+// the agent set itself is what it asked for, calls aside and replies that it threw away decide nothing, and with parse the limit is an end as any other.
+func TestWhatCutsTheTrajectoryOfAnAgentOfItsOwn(t *testing.T) {
+	const tools = `,"tools":[{"type":"function","function":{"name":"submit","parameters":{"type":"object"}}}]`
+	call := func(text, more string) string {
+		return `{"messages":[{"role":"user","content":"` + text + `"}]` + more + `}`
+	}
+	said := "4"
+	type outcome struct {
+		stop   trajectory.StopReason
+		cut    bool
+		answer string // "": none
+	}
+	cut := outcome{trajectory.StopMaxTokens, true, ""}
+	for name, c := range map[string]struct {
+		bodies []string
+		limit  int // rollout.max_new_tokens; 0: 64
+		set    func(*rollout.Sampler)
+		end    external.Ended
+		want   outcome
+		parsed outcome // with parse
+	}{
+		"a limit of its own":              {bodies: []string{call("22222", `,"max_tokens":1`)}, want: outcome{trajectory.StopAnswer, false, "2"}, parsed: outcome{trajectory.StopAnswer, false, "2"}},
+		"the job's limit":                 {bodies: []string{call("22222", "")}, limit: 1, want: cut, parsed: outcome{trajectory.StopAnswer, false, "2"}},
+		"a limit of its own as the job's": {bodies: []string{call("22222", `,"max_tokens":1`)}, limit: 1, want: cut, parsed: outcome{trajectory.StopAnswer, false, "2"}},
+		"a limit of its own above the job's": {
+			bodies: []string{call("22222", `,"max_tokens":9`)}, limit: 3, want: cut, parsed: outcome{trajectory.StopAnswer, false, "222"},
+		},
+		"the tokens of a trajectory": {
+			bodies: []string{call("22222", `,"max_tokens":9`)}, set: func(r *rollout.Sampler) { r.External.Tokens = 2 }, want: cut, parsed: outcome{trajectory.StopAnswer, false, "22"},
+		},
+		"the context": {
+			bodies: []string{call("22222", "")}, set: func(r *rollout.Sampler) {
+				r.MaxTotal = 26 // two behind its prompt
+			},
+			want: cut, parsed: outcome{trajectory.StopAnswer, false, "22"},
+		},
+		"a title behind it": {
+			bodies: []string{call("22222", tools), call("33", "")}, limit: 4, want: cut, parsed: outcome{trajectory.StopAnswer, false, "2222"},
+		},
+		"a title that is cut": {
+			bodies: []string{call("2", tools), call("33333", "")}, limit: 4,
+			want: outcome{trajectory.StopAnswer, false, "2"}, parsed: outcome{trajectory.StopAnswer, false, "2"},
+		},
+		"a title behind a call": {
+			bodies: []string{call("CALL", tools), call("33333", `,"max_tokens":60`)},
+			want:   outcome{trajectory.StopAnswer, false, "33333"}, parsed: outcome{trajectory.StopAnswer, false, "33333"},
+		},
+		"a title that is cut behind a call": {
+			bodies: []string{call("CALL", tools), call(strings.Repeat("3", 70), "")},
+			want:   outcome{trajectory.StopNoAction, false, ""}, parsed: outcome{trajectory.StopAnswer, false, strings.Repeat("3", 64)},
+		},
+		"one before the last": {
+			bodies: []string{call("22222", ""), call("33", "")}, limit: 4,
+			want: outcome{trajectory.StopAnswer, false, "33"}, parsed: outcome{trajectory.StopAnswer, false, "33"},
+		},
+		"one behind an answer": {
+			bodies: []string{call("33", ""), call("22222", "")}, limit: 4, want: cut, parsed: outcome{trajectory.StopAnswer, false, "2222"},
+		},
+		"a refused call behind it": {
+			bodies: []string{call("22222", ""), call("33", "")}, limit: 4, set: func(r *rollout.Sampler) { r.MaxTurns = 1 },
+			want: cut, parsed: outcome{trajectory.StopAnswer, false, "2222"},
+		},
+		"a result behind it": {
+			bodies: []string{call("22222", "")}, limit: 4, end: external.Ended{Answer: &said},
+			want: outcome{trajectory.StopAnswer, false, "4"}, parsed: outcome{trajectory.StopAnswer, false, "4"},
+		},
+	} {
+		for _, setting := range []string{rollout.CutScore, rollout.CutZero, rollout.CutFilter, rollout.CutParse} {
+			t.Run(name+", "+setting, func(t *testing.T) {
+				r := rollouttest.New(t, func(q engines.Request) (engines.Completion, error) {
+					text := rollouttest.LastTurn(q)
+					text = strings.TrimSuffix(text[strings.Index(text, "\n")+1:], "<|im_end|>\n<|im_start|>assistant\n")
+					if text == "CALL" {
+						text = `<tool_call>{"name": "submit", "arguments": {}}</tool_call>`
+					}
+					if most := q.Sampling.MaxTokens; most <= len(text) {
+						return rollouttest.SayCut(text[:most])
+					}
+					return rollouttest.Say(text)
+				})
+				r.Cut, r.Reward, r.Sampling.Stop = setting, constantReward(t, -1), nil
+				if c.limit > 0 {
+					r.Sampling.MaxTokens = c.limit
+				}
+				agent := &poster{bodies: c.bodies, end: c.end}
+				agent.gate = guests(t, r, agent)
+				if c.set != nil {
+					c.set(r)
+				}
+				tr := r.Sample(t.Context(), rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")})
+				require.Empty(t, tr.Err)
+				want := c.want
+				if setting == rollout.CutParse {
+					want = c.parsed
+				}
+				answer, at := tr.FinalAnswer()
+				require.Equal(t, want, outcome{tr.StopReason, tr.Cut(), answer})
+				require.Equal(t, want.answer != "", at >= 0)
+				if setting == rollout.CutZero && want.cut {
+					require.Zero(t, tr.Reward)
+				} else {
+					require.Equal(t, -1.0, tr.Reward, "the reward was asked")
+				}
+			})
 		}
 	}
 }

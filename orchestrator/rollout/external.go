@@ -84,6 +84,7 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 	o := gateway.SessionOptions{
 		Name: t.ID, Key: r.External.key(r.RunName, t.ID), Adopt: x.Adopt, Engine: r.RunName + "/" + p.root(), Tree: p.tree.branch(r.Engine), Budget: gateway.Budget{Calls: r.MaxTurns, Tokens: x.Tokens},
 		Sampling:   &r.Sampling,
+		Parse:      r.Cut == CutParse,
 		MaxTotal:   r.MaxTotal,
 		Seed:       func(call int) uint64 { return p.requestSeed(r.Seed, call) },
 		Trajectory: t, Record: r.Record, Recovered: recovered,
@@ -150,10 +151,10 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 	switch {
 	case answer >= 0:
 		t.StopReason = trajectory.StopAnswer
+	case became.Cut:
+		t.StopReason = trajectory.StopMaxTokens
 	case became.Refused > 0:
 		t.StopReason = trajectory.StopMaxTurns
-	case t.Turns[len(t.Turns)-1].FinishReason == trajectory.FinishLength:
-		t.StopReason = trajectory.StopMaxTokens
 	default:
 		t.StopReason = trajectory.StopNoAction
 	}
