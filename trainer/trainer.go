@@ -108,8 +108,8 @@ type Metrics struct {
 	LearningRate   float64 `json:"learning_rate"`   // of the last optimizer step
 	OptimizerSteps int     `json:"optimizer_steps"` // 0: no trajectory counted, nothing was changed
 	Entropy        float64 `json:"entropy"`         // mean entropy of the token distributions, in nats, before the step
-	ClipFraction   float64 `json:"clip_fraction"`   // share of tokens whose gradient the loss's clip held back, over all passes
-	Dropped        float64 `json:"dropped"`         // share of tokens whose policy term a correction multiplied by 0, over all passes
+	ClipFraction   float64 `json:"clip_fraction"`   // share of tokens whose gradient the loss's clip held back, of those that passed through the loss, over all passes: of flat trajectories none does where the algorithm is ZeroWithoutAdvantage
+	Dropped        float64 `json:"dropped"`         // share of tokens whose policy term a correction multiplied by 0, of the same tokens
 	KL             float64 `json:"kl"`              // mean of kl.estimator over tokens, old against reference; 0 without a reference
 	ValueLoss      float64 `json:"value_loss"`      // the critic's before its coefficient, mean over the optimizer steps; 0 without one
 	Explained      float64 `json:"explained"`       // 1 - Var(return - value) / Var(return), the values before the step

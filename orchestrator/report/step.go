@@ -127,8 +127,8 @@ type Environments struct {
 
 // Policy is what an update says of tokens that the policy sampled.
 type Policy struct {
-	ClipFraction  float64 `metric:"update/clip_fraction" unit:"share" doc:"share of tokens whose gradient the loss's clip holds back"`
-	Dropped       float64 `metric:"update/dropped" unit:"share" doc:"share of tokens whose policy term the correction multiplied by 0; 0 without correction"`
+	ClipFraction  float64 `metric:"update/clip_fraction" unit:"share" doc:"share of tokens whose gradient the loss's clip holds back, of those that the update passed through the loss, each once an epoch: without those of trajectories whose advantages are all 0, unless kl in the loss, entropy or a critic trains them"`
+	Dropped       float64 `metric:"update/dropped" unit:"share" doc:"share of tokens whose policy term the correction multiplied by 0, of the same tokens as update/clip_fraction; 0 without correction"`
 	KL            float64 `metric:"update/kl" unit:"nats" doc:"mean of kl.estimator, old against the reference; 0 without a reference"`
 	ValueLoss     float64 `metric:"update/value_loss" unit:"loss" doc:"the critic's loss before its coefficient; 0 without a critic"`
 	Explained     float64 `metric:"update/explained" unit:"share" doc:"1 − Var(return − value) / Var(return); 0 without a critic"`
