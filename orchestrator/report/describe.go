@@ -30,7 +30,7 @@ func Describe(b *schedule.Batch, rewards []float64, m trainer.Metrics, f Facts) 
 	}
 	r := &Rollouts{
 		Reward:       Reward{Mean: meanOf(rewards), Parts: map[string]float64{}},
-		Trajectories: Trajectories{Errors: errorsOf(b.All), Running: b.Running, Stops: map[string]int{}},
+		Trajectories: Trajectories{Errors: errorsOf(b.All), Running: b.Running, Empty: m.Empty, Stops: map[string]int{}},
 		Groups:       Groups{Flat: m.FlatGroups, Sampled: len(b.All), Dropped: len(b.All) - len(b.Trained), Refills: b.Refills, TooStale: b.Dropped},
 		Sampling:     Sampling{Seconds: sampled.Seconds(), Wait: f.Waited.Seconds(), Sync: f.Sync},
 		Policy: Policy{

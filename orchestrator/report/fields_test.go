@@ -48,7 +48,7 @@ func TestKeysOfAStep(t *testing.T) {
 	}
 	require.ElementsMatch(t, strings.Fields(`
 		reward/mean reward/one greedy/reward greedy/failed
-		trajectories/finished trajectories/failed trajectories/running trajectories/cut trajectories/filtered errors/one stop/one
+		trajectories/finished trajectories/failed trajectories/running trajectories/cut trajectories/empty trajectories/filtered errors/one stop/one
 		groups/flat groups/sampled groups/dropped groups/refills groups/too_stale
 		environments/in_use environments/waiting environments/leases environments/wait_p50 environments/wait_p99 environments/failures environments/replaced
 		environments/resets environments/reset_p50 environments/reset_p99 environments/steps environments/step_p50 environments/step_p99

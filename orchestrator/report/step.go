@@ -47,6 +47,7 @@ type Trajectories struct {
 	Errors   map[string]int `metric:"errors/ORIGIN" unit:"trajectories, calls" doc:"failed trajectories by origin (agent, deadline, engine, environment, render, reward, teacher: it has no logprobs of it); errors/tool: calls that broke (docs/deadlines.md)"`
 	Running  int            `metric:"trajectories/running" unit:"trajectories" doc:"those that go on being sampled while this step's batch is trained"`
 	Cut      int            `metric:"trajectories/cut" unit:"trajectories" doc:"of the trained ones, those that were running when an earlier batch was chosen"`
+	Empty    int            `metric:"trajectories/empty,omitzero" unit:"trajectories" doc:"those that the update left out because they have no token to learn from: nothing was sampled, or roles that are not trained (agent.roles) sampled all" when:"where there is one"`
 	Filtered *int           `metric:"trajectories/filtered" unit:"trajectories" doc:"those that the update left out because their last completion was cut, or that of their group's greedy rollout" when:"with rollout.cut: filter"`
 	Stops    map[string]int `metric:"stop/REASON" unit:"trajectories" doc:"trajectories by stop reason: answer, no_action, max_turns, max_tokens, max_calls, terminated, truncated (an episode that the environment or its limit ended), error" when:"for reasons that the step has"`
 }
