@@ -63,23 +63,19 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 	for g, group := range b.Groups {
 		greedy, forks := group.Greedy, trajectory.ForksOf(group.Trajectories)
 		for i, t := range group.Trajectories {
-			filtered := b.FilterCut && t.Cut() && !t.Failed()
-			r := algorithms.Record{Reward: t.Reward, Failed: t.Failed() || filtered}
+			if !a.Estimator.Needs.Greedy {
+				greedy = nil
+			} else if greedy == nil {
+				return nil, fmt.Errorf("trainer: step %d: group %d has no greedy rollout, but advantage %s needs its reward", b.Step+1, g, a.Estimator.Name)
+			}
+			fate := FateOf(t, greedy, b.FilterCut)
+			r := algorithms.Record{Reward: t.Reward, Failed: fate == Failed || fate == Filtered}
 			if !a.Estimator.Needs.Turns { // it is told what the whole trajectory was paid
 				r.Reward = t.Return()
 			}
-			if a.Estimator.Needs.Greedy {
-				switch {
-				case greedy == nil:
-					return nil, fmt.Errorf("trainer: step %d: group %d has no greedy rollout, but advantage %s needs its reward", b.Step+1, g, a.Estimator.Name)
-				case greedy.Failed():
-					r.Failed = true // without a baseline the group says nothing
-				case b.FilterCut && greedy.Cut():
-					r.Failed, filtered = true, !t.Failed()
-				default:
-					all := greedy.Return()
-					r.Greedy = &all
-				}
+			if greedy != nil && !r.Failed {
+				all := greedy.Return()
+				r.Greedy = &all
 			}
 			for _, s := range t.Samples {
 				if err := checkSample(s); err != nil && !r.Failed {
@@ -88,11 +84,11 @@ func newPlan(a *algorithms.Algorithm, b Batch) (*plan, error) {
 				r.Tokens += s.ResponseTokens()
 			}
 			switch {
-			case filtered:
+			case fate == Filtered:
 				p.metrics.Filtered++
-			case r.Failed:
+			case fate == Failed:
 				p.metrics.Failed++
-			case r.Tokens == 0:
+			case fate == Empty:
 				p.metrics.Empty++
 			case math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0):
 				return nil, nonFinite{fmt.Errorf("trainer: step %d: trajectory %s: its reward is %v; a reward must be finite", b.Step+1, nameOf(t, g, i), r.Reward)}

@@ -150,7 +150,10 @@ func (o *Distillation) distill(ctx context.Context, groups []trajectory.Group, f
 }
 
 // leftOut tells whether a trajectory failed, or a token limit cut it and such are filtered.
-func leftOut(tr *trajectory.Trajectory, filter bool) bool { return tr.Failed() || filter && tr.Cut() }
+func leftOut(tr *trajectory.Trajectory, filter bool) bool {
+	fate := trainer.FateOf(tr, nil, filter)
+	return fate == trainer.Failed || fate == trainer.Filtered
+}
 
 // askTeacher asks for the teacher's logprobs of what is trained of the finished trajectories, and fails those of which it has none. It returns
 // the others, in order.

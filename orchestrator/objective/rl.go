@@ -109,7 +109,7 @@ func (o *RL) Trained(ctx context.Context, version int32, more bool) {
 
 // Report implements Objective.
 func (o *RL) Report(b *Batch, m trainer.Metrics, f report.Facts) report.Step {
-	f.Waited, f.FilterCut = b.Waited, b.FilterCut
+	f.Waited, f.FilterCut, f.Frozen = b.Waited, b.FilterCut, o.sampler.Frozen
 	f.Overlaps = o.job.Rollout.Overlaps()
 	if log := o.found.Groups.Log; log != nil && b.Before == 0 { // a batch that was recorded has the time of those who sampled it
 		f.Earlier = earlier(b.Rollouts.All, log)
@@ -258,10 +258,9 @@ func RewardsOf(groups []trajectory.Group) []float64 {
 	return out
 }
 
-// counts tells whether the update takes a trajectory in: it finished with tokens to learn from, beside those of roles that frozen names (nil: none), and
-// rollout.cut does not filter it.
-func counts(t *trajectory.Trajectory, filterCut bool, frozen func(trajectory.Role) bool) bool {
-	return !t.Failed() && t.Trained(frozen).ResponseTokens() > 0 && !(filterCut && t.Cut())
+// counts tells whether the update takes in a trajectory of a group, of which the tokens of roles that frozen names are not trained (nil: none).
+func counts(t *trajectory.Trajectory, of trajectory.Group, filterCut bool, frozen func(trajectory.Role) bool) bool {
+	return trainer.FateOf(t.Trained(frozen), of.Greedy, filterCut) == trainer.Taken
 }
 
 // shuffleRewards permutes the rewards over the trajectories of a step that count: what is left to learn from them is nothing, and their distribution
@@ -270,7 +269,7 @@ func shuffleRewards(groups []trajectory.Group, filterCut bool, frozen func(traje
 	var all []*trajectory.Trajectory
 	for _, g := range groups {
 		for _, t := range g.Trajectories {
-			if counts(t, filterCut, frozen) {
+			if counts(t, g, filterCut, frozen) {
 				all = append(all, t)
 			}
 		}

@@ -39,7 +39,7 @@ func (w *rollouts) Usable(g trajectory.Group) bool {
 	}
 	var rewards []float64
 	for _, tr := range g.Trajectories {
-		if counts(tr, w.sampler.Cut == rollout.CutFilter, w.sampler.Frozen) {
+		if counts(tr, g, w.sampler.Cut == rollout.CutFilter, w.sampler.Frozen) {
 			rewards = append(rewards, tr.Return())
 		}
 	}

@@ -20,6 +20,8 @@ type Facts struct {
 	Sync      float64       // seconds until an engine of its own weights had the new ones
 	Overlaps  bool          // rollouts go on beside updates
 	FilterCut bool          // the update leaves out trajectories whose last completion was cut
+
+	Frozen func(trajectory.Role) bool // turns of that role are not trained; nil: all are
 }
 
 // Describe is the record of a step that trained a batch. rewards are those of the batch's trajectories that have one.
@@ -59,7 +61,7 @@ func Describe(b *schedule.Batch, rewards []float64, m trainer.Metrics, f Facts) 
 		each := float64(finished) / float64(n)
 		r.Lengths.Response = &each
 	}
-	r.addLengths(b)
+	r.addLengths(b, f)
 	tokens := 0
 	if r.Turns != nil {
 		tokens = r.Turns.TokensSampled
@@ -193,11 +195,11 @@ func greedyOf(groups []trajectory.Group) *Greedy {
 
 // addLengths adds how many tokens the trained trajectories sampled, those of them that an earlier step had left behind because
 // they had not ended, and those that were given up.
-func (r *Rollouts) addLengths(b *schedule.Batch) {
+func (r *Rollouts) addLengths(b *schedule.Batch, f Facts) {
 	var all, cut []int
 	for g, group := range b.Trained {
 		for i, tr := range group.Trajectories {
-			if tr.Failed() {
+			if trainer.FateOf(tr.Trained(f.Frozen), group.Greedy, f.FilterCut) != trainer.Taken {
 				continue
 			}
 			n := tr.ResponseTokens()

@@ -37,7 +37,7 @@ func TestLengthsOfWhatIsTrainedAndWhatWasCut(t *testing.T) {
 	}
 	lengths := func(b *schedule.Batch) map[string]float64 {
 		var r Rollouts
-		r.addLengths(b)
+		r.addLengths(b, Facts{})
 		got := map[string]float64{"trajectories/cut": float64(r.Trajectories.Cut)}
 		read(reflect.ValueOf(r.Lengths), "", got)
 		return got
@@ -158,9 +158,31 @@ func TestAStepInNumbers(t *testing.T) {
 	require.Equal(t, want, Describe(b, []float64{0.5, 0}, m, f).Map())
 	f.Overlaps, f.FilterCut = true, true // sampling takes the whole step
 	want["seconds/sample"], want["tokens/sample_per_second"], want["trajectories/filtered"] = 5, 6, 16
+	want["length/trained_mean"], want["length/trained_max"] = 10, 10 // without the one that was cut
 	require.Equal(t, want, Describe(b, []float64{0.5, 0}, m, f).Map())
 	f.Earlier, want["tokens/sample_per_second"] = 20, 2 // it waited for the other tokens alone
 	require.Equal(t, want, Describe(b, []float64{0.5, 0}, m, f).Map())
+}
+
+// Lengths and trajectories/cut are of what the update takes in: not of what failed, was filtered, has no token that is trained, or has no baseline.
+func TestLengthsAreOfWhatIsTrained(t *testing.T) {
+	group := func(trajectories ...*trajectory.Trajectory) trajectory.Group {
+		return trajectory.Group{Trajectories: trajectories}
+	}
+	failed, cut, frozen := sampledTokens(t, 1, 20), sampledTokens(t, 2, 40), sampledTokens(t, 3, 80)
+	failed.Fail(trajectory.OriginReward, "gone")
+	cut.StopReason, cut.Turns[0].FinishReason = trajectory.StopMaxTokens, trajectory.FinishLength
+	frozen.Turns[0].Role = "judge"
+	alone := group(sampledTokens(t, 4, 160))
+	alone.Greedy = failed
+	all := []trajectory.Group{group(sampledTokens(t, 0, 10), failed, cut, frozen), alone}
+	b := &schedule.Batch{All: all, Trained: all, Cut: [][]bool{{true, true, true, true}, {true}}}
+	judge := func(r trajectory.Role) bool { return r == "judge" }
+	m := Describe(b, nil, trainer.Metrics{Empty: 1}, Facts{FilterCut: true, Frozen: judge}).Map()
+	require.Equal(t, []float64{10, 10, 10, 1, 1}, []float64{m["length/trained_mean"], m["length/trained_max"], m["length/cut_max"], m["trajectories/cut"], m["trajectories/empty"]})
+	m = Describe(b, nil, trainer.Metrics{}, Facts{}).Map()
+	require.Equal(t, []float64{80, 3}, []float64{m["length/trained_max"], m["trajectories/cut"]})
+	require.NotContains(t, m, "trajectories/empty")
 }
 
 // A step of which nothing finished has no reward, which is not one of 0: not its own, and not that of its greedy baselines.
