@@ -79,6 +79,17 @@ func TestShuffledRewardsStayWithWhatCounts(t *testing.T) {
 	}
 }
 
+// A group without its baseline says nothing, so that its rewards stay where they are.
+func TestShuffledRewardsStayOutOfGroupsWithoutABaseline(t *testing.T) {
+	groups := counted(3, 4)
+	groups[1].Greedy = &trajectory.Trajectory{}
+	groups[1].Greedy.Fail("engine", "gone")
+	want := rewardsIn(groups[1:2], all)
+	shuffleRewards(groups, false, nil, 3, 5)
+	require.Equal(t, want, rewardsIn(groups[1:2], all))
+	require.NotEqual(t, want, rewardsIn(groups[:1], all))
+}
+
 // Where nothing failed the permutation is the one of all trajectories; so is that of cut trajectories which count.
 func TestShuffledRewardsOfWholeBatches(t *testing.T) {
 	want := rewardsIn(counted(3, 4), all)
