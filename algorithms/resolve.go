@@ -87,6 +87,12 @@ func (a *Algorithm) OldIsCurrent() bool {
 	return a.Epochs == 1 && a.MiniBatches == 1 && a.Correction.Kind != CorrectionBypass
 }
 
+// CorrectsStale reports whether tokens that an older policy sampled do not count as the present one's: a correction weighs them, or the ratio of a
+// clipped loss is taken against what sampled them.
+func (a *Algorithm) CorrectsStale() bool {
+	return a.Correction.Active() || a.Correction.Kind == CorrectionBypass && !a.Loss.IgnoresOld
+}
+
 // ZeroWithoutAdvantage reports whether a token with advantage 0 has neither loss nor gradient, so that the trainer may
 // leave its backward out.
 func (a *Algorithm) ZeroWithoutAdvantage() bool {

@@ -230,6 +230,40 @@ func TestGreedyRolloutsAreBaselines(t *testing.T) {
 	require.Equal(t, map[string]int{"train": 6, "greedy": 3}, phases, "a resumed run samples both again")
 }
 
+// A run that goes on without rollout.max_staleness, where it had some, does not train on what older policies sampled as if its own had: it asks for a
+// correction.
+func TestTokensOfOlderPoliciesNeedACorrection(t *testing.T) {
+	for name, c := range map[string]struct {
+		correction algorithms.Correction
+		version    int32 // that the step begins with; 7 sampled its batch
+		refused    bool
+	}{
+		"the present policy's": {algorithms.Correction{}, 7, false},
+		"an older policy's":    {algorithms.Correction{}, 9, true},
+		"corrected":            {algorithms.Correction{Kind: "tis_token"}, 9, false},
+		"bypassed":             {algorithms.Correction{Kind: "bypass"}, 9, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := samplingRun(t, algorithms.Config{Correction: c.correction}, 1, 2, questions(1), job.Data{}, func(engines.Request) (engines.Completion, error) {
+				return rollouttest.Say("<answer>1</answer>")
+			})
+			r.state.Version = 7
+			b, err := stepOf(t, r, 3)
+			require.NoError(t, err)
+			recorded := b.Record() // as a step that begins with another version takes it
+			recorded.Version, r.state.Version = c.version, c.version
+			r.objective.Prepare(objective.Found{DB: r.folder.DB, Batches: map[int]store.Batch{3: recorded}})
+			_, err = stepOf(t, r, 3)
+			if c.refused {
+				require.ErrorContains(t, err, "algorithm.correction: the batch of step 4 was sampled, or begun, before the run went on with this job, and has tokens of 2 policy versions before the step")
+				require.ErrorAs(t, err, new(*job.Error), "what its user can mend")
+				return
+			}
+			require.NoError(t, err)
+		})
+	}
+}
+
 func TestOverlongShapingIsAPartOfTheReward(t *testing.T) {
 	r := samplingRun(t, algorithms.Config{Overlong: algorithms.Overlong{Buffer: 100, Factor: 0.5}}, 1, 3, questions(1), job.Data{}, func(r engines.Request) (engines.Completion, error) {
 		switch rollouttest.Index(r) {

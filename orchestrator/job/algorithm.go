@@ -55,7 +55,7 @@ func checkStale(j *Job, a *algorithms.Algorithm) error {
 		return j.Fail("algorithm.advantage", "%s compares with a greedy rollout of the same policy version, and rollout.max_staleness is %d; use mode sync without oversample, or another estimator", a.Estimator.Name, k)
 	case k < versions:
 		return j.Fail("rollout.max_staleness", "%d is less than the %d policy versions of a step (algorithm.epochs x mini_batches), so nothing could be sampled beside an update; set %d or more", k, versions, versions)
-	case !a.Correction.Active() && (a.Correction.Kind != algorithms.CorrectionBypass || a.Loss.IgnoresOld):
+	case !a.CorrectsStale():
 		kind := a.Correction.Kind
 		if a.Loss.IgnoresOld && kind == algorithms.CorrectionBypass {
 			kind = fmt.Sprintf("bypass changes old logprobs, which loss %s does not read", a.Loss.Name)

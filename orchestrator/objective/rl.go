@@ -72,6 +72,9 @@ func (o *RL) batch(ctx context.Context, at At) (*Batch, error) {
 			err = o.found.DB.AddBatch(ctx, record)
 		}
 	}
+	if err == nil && o.found.Recording == nil {
+		err = o.corrected(sampled, at)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +82,24 @@ func (o *RL) batch(ctx context.Context, at At) (*Batch, error) {
 		Batch: trainer.Batch{Step: at.Step, Version: at.Version, Groups: pointers(sampled.Trained), FilterCut: o.sampler.Cut == rollout.CutFilter},
 		Dealt: sampled.Dealt, Rollouts: sampled, Waited: time.Since(start) + sampled.Before, Before: sampled.Before,
 	}, nil
+}
+
+// corrected refuses a batch with tokens of older policies where nothing corrects them. A job that samples such is refused when it is read; this batch
+// was begun, or recorded, under another job, before the run went on.
+func (o *RL) corrected(b *schedule.Batch, at At) error {
+	if o.job.Rollout.MaxStaleness > 0 || o.algorithm.CorrectsStale() {
+		return nil
+	}
+	stale := int32(0)
+	for _, g := range b.Trained {
+		if lowest := g.LowestVersion(o.sampler.Frozen); lowest >= 0 {
+			stale = max(stale, at.Version-lowest)
+		}
+	}
+	if stale == 0 {
+		return nil
+	}
+	return job.InputError(fmt.Errorf("algorithm.correction: the batch of step %d was sampled, or begun, before the run went on with this job, and has tokens of %d policy versions before the step, which would count as the present policy's; give a correction, such as {kind: tis_token}, or the job of before, until step %d is done", at.Step+1, stale, at.Step+1))
 }
 
 // trained are the groups of a batch without the turns of agents that are frozen.
