@@ -173,4 +173,6 @@ type call struct {
 	adopted bool // before this process began; whether it was read is not known
 	coming  bool // it was recorded before the fork, and the agent did not make it again yet
 	begun   bool // its reply begins with Tree.Begun
+
+	recorded bool // an earlier process recorded a reply to what it asks for, which was not taken when it came
 }

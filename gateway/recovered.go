@@ -22,15 +22,20 @@ type recordedTurn struct {
 	index  int // in the trajectory then
 }
 
-// number is the number of a new call: that of the recorded one which asked for the same, so that the ids of its reply stay, else the next.
-func (p *recovered) number(l *calls, q asked) int {
+// number is the number of a new call: that of the recorded one which asked for the same, so that the ids of its reply stay, else the next. recorded tells
+// whether a turn was recorded for the same.
+func (p *recovered) number(l *calls, q asked) (number int, recorded bool) {
 	digest := hex.EncodeToString(q.Digest[:])
 	for _, r := range p.turns {
-		if in := r.turn.Incoming; in != nil && in.Digest == digest && in.Call > 0 && l.byNumber[in.Call-1] == nil {
-			return in.Call - 1
+		in := r.turn.Incoming
+		if in == nil || in.Digest != digest {
+			continue
+		}
+		if recorded = true; in.Call > 0 && l.byNumber[in.Call-1] == nil {
+			return in.Call - 1, true
 		}
 	}
-	return l.arrived
+	return l.arrived, recorded
 }
 
 // take takes the turn that was recorded for the same request, with the same prompt; false: there is none.

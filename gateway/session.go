@@ -145,10 +145,10 @@ func (s *Session) begin(q asked) (c *call, leave func(), err error) {
 		c = s.calls.recorded(q)
 	}
 	if c == nil {
-		number := s.recovered.number(&s.calls, q)
+		number, recorded := s.recovered.number(&s.calls, q)
 		c = &call{
 			id: callName(s.o.Name, number), session: s.o.Name, number: number, asks: q.asks(), mark: q.mark, created: s.gate.Now(),
-			done: make(chan struct{}), turn: -1,
+			done: make(chan struct{}), turn: -1, recorded: recorded,
 		}
 		s.calls.add(c)
 		s.running.Go(func() { s.answer(c, q) })
@@ -206,8 +206,14 @@ func (s *Session) answer(c *call, q asked) {
 }
 
 func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
-	if text := s.spending.grant(s.gate.Now()); text != "" {
-		return dialects.Reply{ID: c.id, Model: s.gate.Model, Created: c.created, Content: text, Finish: dialects.FinishBudget}, nil
+	beyond := func() bool {
+		reply = dialects.Reply{ID: c.id, Model: s.gate.Model, Created: c.created, Content: s.spending.grant(s.gate.Now()), Finish: dialects.FinishBudget}
+		return reply.Content != ""
+	}
+	if c.recorded { // the budget held for it, whatever other calls have taken of it since
+		s.spending.adopt()
+	} else if beyond() {
+		return reply, nil
 	}
 	p, err := s.render(q)
 	if err != nil {
@@ -215,6 +221,11 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	}
 	if done, ok, err := s.recall(c, q, p); ok || err != nil {
 		return done, err
+	}
+	if c.recorded { // with another prompt, or for an equal call
+		if s.spending.giveBack(); beyond() {
+			return reply, nil
+		}
 	}
 	room := s.gate.MaxTotal - len(p.ids)
 	if room < 1 {
