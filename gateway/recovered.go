@@ -22,6 +22,9 @@ type recordedTurn struct {
 	index  int // in the trajectory then
 }
 
+// prompt is what the turn was sampled after.
+func (r recordedTurn) prompt() []int32 { return r.sample.TokenIDs[:r.turn.CompletionStart] }
+
 // number is the number of a new call: that of the recorded one which asked for the same, so that the ids of its reply stay, else the next. recorded tells
 // whether a turn was recorded for the same.
 func (p *recovered) number(l *calls, q asked) (number int, recorded bool) {
@@ -38,19 +41,37 @@ func (p *recovered) number(l *calls, q asked) (number int, recorded bool) {
 	return l.arrived, recorded
 }
 
-// take takes the turn that was recorded for the same request, with the same prompt; false: there is none.
-func (p *recovered) take(digest string, ids []int32) (recordedTurn, bool) {
+// of is the place of the turn that was recorded for a call, if it fits: of several equal ones that with the call's number, because the ids of its reply
+// follow from it, else the first that is not of another call, which comes for it; -1: there is none.
+func (p *recovered) of(l *calls, c *call, fits func(r recordedTurn) bool) int {
+	digest, found := hex.EncodeToString(c.asks.digest[:]), -1
 	for i, r := range p.turns {
-		if r.turn.Incoming == nil || r.turn.Incoming.Digest != digest || !slices.Equal(r.sample.TokenIDs[:r.turn.CompletionStart], ids) {
+		in := r.turn.Incoming
+		if in == nil || in.Digest != digest || !fits(r) {
 			continue
 		}
-		p.turns = slices.Delete(p.turns, i, i+1)
-		if i > 0 { // in another order than before
-			p.leave()
+		if in.Call == c.number+1 {
+			return i
 		}
-		return r, true
+		if other := l.byNumber[in.Call-1]; found < 0 && (other == nil || other.ended()) {
+			found = i
+		}
 	}
-	return recordedTurn{}, false
+	return found
+}
+
+// take takes the turn that was recorded for a call, with the same prompt; false: there is none.
+func (p *recovered) take(l *calls, c *call, ids []int32) (r recordedTurn, ok bool) {
+	i := p.of(l, c, func(r recordedTurn) bool { return slices.Equal(r.prompt(), ids) })
+	if i < 0 {
+		return r, false
+	}
+	r = p.turns[i]
+	p.turns = slices.Delete(p.turns, i, i+1)
+	if i > 0 { // in another order than before
+		p.leave()
+	}
+	return r, true
 }
 
 // leave says that what was recorded is not what the trajectory is now.

@@ -331,10 +331,9 @@ func (s *Session) recall(c *call, q asked, p prompt) (reply dialects.Reply, ok b
 
 // recalled is recall without storing; stored says that the turn is in the log where it is now.
 func (s *Session) recalled(c *call, q asked, p prompt) (reply dialects.Reply, ok, stored bool, err error) {
-	digest := hex.EncodeToString(q.Digest[:])
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, ok := s.recovered.take(digest, p.ids)
+	r, ok := s.recovered.take(&s.calls, c, p.ids)
 	if !ok {
 		return reply, false, false, nil
 	}
