@@ -17,7 +17,7 @@ import (
 func (s *Session) adopt(r *trajectory.Trajectory, forked bool) (adopted int) {
 	for i, was := range r.Turns {
 		in := was.Incoming
-		if in == nil || was.Sample >= len(r.Samples) || in.After >= i || !in.Whole && (in.After < 0 || s.growth.replies[in.After] == nil) {
+		if in == nil || was.Sample >= len(r.Samples) || in.After >= i || !in.Whole && s.growth.reply(in.After) == nil {
 			return i // a record of another program; what stands behind it is asked for anew
 		}
 		number := s.calls.numberOf(in)
@@ -49,7 +49,7 @@ func (s *Session) adopt(r *trajectory.Trajectory, forked bool) (adopted int) {
 		k := s.growth.history.keyOf(messages)
 		switch {
 		case !in.Whole:
-			before := s.growth.replies[in.After]
+			before := s.growth.reply(in.After)
 			q.Tools = before.tools
 			if s.prompts.goOn(&p, before, q.Tools, messages, messages) != nil && s.prompts.goOn(&p, before, q.Tools, messages, dialects.Combined(messages, false)...) != nil {
 				return i
@@ -72,6 +72,10 @@ func (s *Session) adopt(r *trajectory.Trajectory, forked bool) (adopted int) {
 			TokenIDs: of.TokenIDs[was.CompletionStart:was.CompletionEnd], Logprobs: of.SamplingLogprobs[was.CompletionStart:was.CompletionEnd],
 			Versions: of.PolicyVersion[was.CompletionStart:was.CompletionEnd], FinishReason: was.FinishReason, CachedTokens: was.CachedTokens,
 		}
+		before := s.growth.reply(in.After)
+		if before != nil {
+			before.behind++
+		}
 		turn := was
 		turn.Role, turn.FinalAnswer, turn.AnsweredThisTurn = "", "", false
 		if c.reply, err = s.append(c, q, p, turn, done, k); err != nil || s.growth.t.Turns[i].Sample != was.Sample {
@@ -80,7 +84,7 @@ func (s *Session) adopt(r *trajectory.Trajectory, forked bool) (adopted int) {
 		close(c.done)
 		s.calls.add(c)
 		if !forked {
-			s.calls.goesOn(in.After)
+			s.calls.goesOn(s.growth.t.Turns[i].Incoming.After)
 		}
 		s.recovered.taken++
 		s.spending.adopt()

@@ -167,12 +167,13 @@ type call struct {
 	done    chan struct{} // closed when reply or err is there
 	reply   dialects.Reply
 	err     error
-	turn    int  // of the trajectory; -1: none
-	waiting int  // clients that wait for it
-	readers int  // clients that have read the whole reply
-	adopted bool // before this process began; whether it was read is not known
-	coming  bool // it was recorded before the fork, and the agent did not make it again yet
-	begun   bool // its reply begins with Tree.Begun
+	turn    int   // of the trajectory; -1: none
+	waiting int   // clients that wait for it
+	readers int   // clients that have read the whole reply
+	adopted bool  // before this process began; whether it was read is not known
+	coming  bool  // it was recorded before the fork, and the agent did not make it again yet
+	begun   bool  // its reply begins with Tree.Begun
+	after   *said // that its words go on after, where something is sampled for it; nil: none
 
 	recorded bool // an earlier process recorded a reply to what it asks for, which was not taken when it came
 }

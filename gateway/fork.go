@@ -78,6 +78,14 @@ func (f *fork) generate(ctx context.Context, engine engines.Engine, q engines.Re
 	return f.Generate(ctx, q)
 }
 
+// prompt is the one that the reply was begun after which it forks within, where a request asks for the same; nil: it does not.
+func (f *fork) prompt(q asked) []int32 {
+	if f == nil || f.Begun == nil || f.Begun.Incoming.Digest != hex.EncodeToString(q.Digest[:]) {
+		return nil
+	}
+	return f.Begun.Prompt.IDs
+}
+
 // beginning is what the reply to a new call begins with; nil: nothing.
 func (f *fork) beginning(l *calls, q asked, p prompt) *Begun {
 	if f == nil || f.Begun == nil || l.begun() || f.Begun.Incoming.Digest != hex.EncodeToString(q.Digest[:]) || !slices.Equal(f.Begun.Prompt.IDs, p.ids) {
@@ -178,8 +186,7 @@ func inShort(m trajectory.Message) string {
 // conversation is what a recorded call was asked with: messages and tools.
 func (g *growth) conversation(of *trajectory.Incoming) (messages []trajectory.Message, tools []json.RawMessage) {
 	tools = of.Schemas
-	if !of.Whole && of.After >= 0 && of.After < len(g.replies) && g.replies[of.After] != nil {
-		before := g.replies[of.After]
+	if before := g.reply(of.After); !of.Whole && before != nil {
 		messages, tools = append(slices.Clone(before.sent), before.echo), before.tools
 	}
 	var more []trajectory.Message

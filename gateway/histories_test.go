@@ -238,6 +238,7 @@ func (w *wanderer) check(history gateway.History) (joined, grown int) {
 	t := w.b.told
 	var samples [][]int32
 	last := map[int]uint64{} // seed of the newest turn of a sample
+	newest := map[int]int{}  // turn of a sample
 	for k, turn := range t.Turns {
 		prompt := w.asked[turn.Seed]
 		s := t.Samples[turn.Sample]
@@ -255,21 +256,33 @@ func (w *wanderer) check(history gateway.History) (joined, grown int) {
 			samples = append(samples, whole)
 		} else {
 			require.Equal(w.b.t, at, turn.Sample, "turn %d", k)
+			require.Equal(w.b.t, newest[at], turn.Incoming.After, "turn %d goes on after the last turn of the sample that it joins", k)
 			samples[at] = whole
 			joined++
 		}
 		if grew && history == gateway.AsSampled {
 			was := slices.IndexFunc(t.Turns[:k], func(o trajectory.Turn) bool { return o.Seed == before })
-			twin := slices.ContainsFunc(t.Turns[:k], func(o trajectory.Turn) bool { // it said the same, so that nobody can tell which one goes on
-				return o.Seed != before && strings.HasPrefix(shown(o.Completion), shown(t.Turns[was].Completion))
-			})
-			if last[t.Turns[was].Sample] == before && !twin {
-				require.Equal(w.b.t, t.Turns[was].Sample, turn.Sample, "turn %d only goes on after turn %d, after turn %d:\n%s\n\n%s", k, was, turn.Incoming.After,
-					rollouttest.Letters{}.Decode(t.Samples[t.Turns[was].Sample].TokenIDs, false), rollouttest.Letters{}.Decode(s.TokenIDs, false))
+			twin := func(o trajectory.Turn) bool { // it said the same, so that nobody can tell which one goes on
+				return strings.HasPrefix(shown(o.Completion), shown(t.Turns[was].Completion))
+			}
+			if last[t.Turns[was].Sample] == before {
+				why := func() string {
+					return fmt.Sprintf("turn %d only goes on after turn %d, after turn %d:\n%s\n\n%s", k, was, turn.Incoming.After,
+						rollouttest.Letters{}.Decode(t.Samples[t.Turns[was].Sample].TokenIDs, false), rollouttest.Letters{}.Decode(s.TokenIDs, false))
+				}
+				twins := 0
+				for _, o := range t.Turns[:k] {
+					if twin(o) {
+						twins++
+					}
+				}
+				if require.True(w.b.t, turn.Incoming.After >= 0 && twin(t.Turns[turn.Incoming.After]), "%s", why()); twins == 1 {
+					require.Equal(w.b.t, t.Turns[was].Sample, turn.Sample, "%s", why())
+				}
 				grown++
 			}
 		}
-		last[turn.Sample] = turn.Seed
+		last[turn.Sample], newest[turn.Sample] = turn.Seed, k
 	}
 	require.Len(w.b.t, t.Samples, len(samples))
 	return joined, grown

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"hash"
+	"slices"
 	"strings"
 
 	"github.com/agentfly/agentfly/dialects"
@@ -99,6 +100,7 @@ type said struct {
 	thought    string               // what it thought, without white space
 	asked      key                  // the conversation that it was asked with
 	echo       trajectory.Message   // as a client repeats it that changes nothing
+	behind     int                  // calls that went on after it, or are about to
 }
 
 // history knows the replies of a session by the conversations that they end.
@@ -109,7 +111,7 @@ type history struct {
 
 // keyOf is the key of a conversation.
 func (h *history) keyOf(messages []trajectory.Message) key {
-	k, _, _ := h.walk(messages)
+	k, _, _ := h.walk(messages, hints{})
 	return k
 }
 
@@ -123,6 +125,11 @@ func (h *history) add(k key, echoes []trajectory.Message, s *said) {
 	}
 }
 
+// same tells whether two replies have the same words, to the same conversation with the same tools. Either may be nil.
+func (h *history) same(a, b *said) bool {
+	return a != nil && b != nil && a.asked == b.asked && a.schemas == b.schemas && keyOf(a.echo, h.thoughts) == keyOf(b.echo, h.thoughts)
+}
+
 // callsOf are the ids of a message's calls.
 func callsOf(m trajectory.Message) string {
 	var b strings.Builder
@@ -132,43 +139,55 @@ func callsOf(m trajectory.Message) string {
 	return b.String()
 }
 
+// hints are what is known of a call beside its messages, where these do not tell which of several replies it goes on after.
+type hints struct {
+	schemas key     // of its tools
+	prompt  []int32 // that was recorded for it; nil: none was
+}
+
 // find is the reply that stands last in a conversation, and the messages behind it; nil: none of it is known.
-func (h *history) find(messages []trajectory.Message) (s *said, rest []trajectory.Message) {
-	_, s, rest = h.walk(messages)
+func (h *history) find(messages []trajectory.Message, known hints) (s *said, rest []trajectory.Message) {
+	_, s, rest = h.walk(messages, known)
 	return s, rest
 }
 
 // walk is keyOf and find. A reply that is known counts as its echo that changes nothing, whichever of its forms the client sends: what follows has the same
 // key after a restart, when only the reply is known.
-func (h *history) walk(messages []trajectory.Message) (k key, s *said, rest []trajectory.Message) {
+func (h *history) walk(messages []trajectory.Message, known hints) (k key, s *said, rest []trajectory.Message) {
 	for i, m := range messages {
 		k = k.with(keyOf(m, h.thoughts))
 		if m.Role != "assistant" {
 			continue
 		}
 		if found := h.replies[k]; len(found) > 0 {
-			s, rest = closest(found, m), messages[i+1:]
+			s, rest = closest(found, m, known), messages[i+1:]
 			k = s.asked.with(keyOf(s.echo, h.thoughts))
 		}
 	}
 	return k, s, rest
 }
 
-// closest is, of replies with the same words, the one whose calls or thoughts a client repeats, else the newest.
-func closest(found []*said, m trajectory.Message) *said {
+// closest is, of replies with the same words, the one that the recorded prompt goes on after; else the one whose calls or thoughts a client repeats; else one
+// that was asked for with the same tools; else one that no call went on after, so that of several branches that got the same reply each goes on after its own,
+// or one that is as good; else the newest.
+func closest(found []*said, m trajectory.Message, known hints) *said {
 	best, most := found[len(found)-1], -1
 	calls, thought := callsOf(m), bare(m.Reasoning)
 	for _, s := range found {
 		score := 0
-		if calls == s.calls {
-			score += 2
-		}
-		if thought == s.thought {
-			score++
+		for i, fits := range []bool{s.behind == 0, known.schemas == s.schemas, thought == s.thought, calls == s.calls, isPrefix(s.ids, known.prompt)} {
+			if fits {
+				score += 1 << i
+			}
 		}
 		if score >= most {
 			best, most = s, score
 		}
 	}
 	return best
+}
+
+// isPrefix tells whether ids begin with others.
+func isPrefix(others, ids []int32) bool {
+	return len(others) <= len(ids) && slices.Equal(others, ids[:len(others)])
 }

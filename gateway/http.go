@@ -173,7 +173,7 @@ func (h *handler) count(w http.ResponseWriter, r *http.Request, s *Session) {
 		d.Fail(w, err)
 		return
 	}
-	p, err := s.render(asked{Request: q})
+	p, err := s.render(nil, asked{Request: q})
 	if err != nil {
 		d.Fail(w, err)
 		return

@@ -26,6 +26,15 @@ type prompt struct {
 	format  agents.Format // nil: calls are not looked for
 }
 
+// tell says in what a turn keeps of its call which messages came with it: those behind the reply that it goes on after, or all.
+func (p prompt) tell(in *trajectory.Incoming, q asked) {
+	messages := p.fresh
+	if in.After, in.Whole, in.Schemas = p.after, p.fresh == nil, nil; in.Whole {
+		messages, in.Schemas = q.Messages, q.Tools
+	}
+	in.Messages, _ = json.Marshal(messages) // what cannot be written is not adopted after a restart
+}
+
 // prompter makes the prompts of requests.
 type prompter struct {
 	renderer Renderer
@@ -117,11 +126,17 @@ func textAlone(q asked) error {
 	return nil
 }
 
-// tools names the tools of a request, and makes the format of their calls; nil: calls are not looked for.
-func (m prompter) tools(q asked) (schemas key, f agents.Format, err error) {
-	for _, t := range q.Tools {
+// schemasOf names the tools of a request.
+func schemasOf(tools []json.RawMessage) (schemas key) {
+	for _, t := range tools {
 		schemas = schemas.with(hashOf(dialects.Canonical(t)))
 	}
+	return schemas
+}
+
+// tools names the tools of a request, and makes the format of their calls; nil: calls are not looked for.
+func (m prompter) tools(q asked) (schemas key, f agents.Format, err error) {
+	schemas = schemasOf(q.Tools)
 	if len(q.Tools) == 0 || q.Choice.Mode == dialects.ChoiceNone {
 		return schemas, nil, nil
 	}

@@ -60,6 +60,14 @@ func (p *recovered) of(l *calls, c *call, fits func(r recordedTurn) bool) int {
 	return found
 }
 
+// prompt is the one that was recorded for a call; nil: none was.
+func (p *recovered) prompt(l *calls, c *call) []int32 {
+	if i := p.of(l, c, func(recordedTurn) bool { return true }); i >= 0 {
+		return p.turns[i].prompt()
+	}
+	return nil
+}
+
 // take takes the turn that was recorded for a call, with the same prompt; false: there is none.
 func (p *recovered) take(l *calls, c *call, ids []int32) (r recordedTurn, ok bool) {
 	i := p.of(l, c, func(r recordedTurn) bool { return slices.Equal(r.prompt(), ids) })

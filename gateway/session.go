@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -182,6 +181,13 @@ func (s *Session) deliver(c *call, write func() error) {
 func (s *Session) answer(c *call, q asked) {
 	defer close(c.done)
 	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if c.turn < 0 && c.after != nil { // it does not go on
+			c.after.behind--
+		}
+	}()
+	defer func() {
 		if p := recover(); p != nil {
 			s.gate.Warn(fmt.Sprintf("gateway: %s panicked: %v", c.id, p))
 			s.gate.figures.call(callFailed)
@@ -215,7 +221,7 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 	} else if beyond() {
 		return reply, nil
 	}
-	p, err := s.render(q)
+	p, err := s.render(c, q)
 	if err != nil {
 		return reply, err
 	}
@@ -287,7 +293,7 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 		Seed: seed, FinishReason: done.FinishReason, CachedTokens: done.CachedTokens, EngineSeconds: seconds, Entropy: entropy,
 		Incoming: &trajectory.Incoming{
 			Dialect: q.dialect, Digest: hex.EncodeToString(q.Digest[:]), Asked: q.Asked, Tools: len(q.Tools) > 0, Stop: q.Stop,
-			Role: s.gate.rules.role(q), After: p.after, Call: c.number + 1, Serial: !q.Parallel, Prompt: q.Prompt.Text,
+			Role: s.gate.rules.role(q), Call: c.number + 1, Serial: !q.Parallel, Prompt: q.Prompt.Text,
 			MaxTokens: most, OwnLimit: own, Created: c.created.Unix(), Holder: s.tenure.name(),
 		},
 	}
@@ -310,11 +316,7 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 			s.gate.Warn(fmt.Sprintf("gateway: %s asks for %s, which is not applied: the job's chat template renders every prompt without these variables; set them in a template of your own (model.chat_template)", c.id, variables))
 		})
 	}
-	messages := p.fresh
-	if p.fresh == nil {
-		messages, turn.Incoming.Whole, turn.Incoming.Schemas = q.Messages, true, q.Tools
-	}
-	turn.Incoming.Messages, _ = json.Marshal(messages) // what cannot be written is not adopted after a restart
+	p.tell(turn.Incoming, q)
 	return s.commit(c, q, p, turn, done)
 }
 
@@ -345,7 +347,8 @@ func (s *Session) recalled(c *call, q asked, p prompt) (reply dialects.Reply, ok
 	s.gate.rules.role(q) // the turn has its role; the rule named a call
 	turn, in := r.turn, *r.turn.Incoming
 	c.begun = len(turn.Begun) > 0
-	in.After, turn.Incoming = p.after, &in // the record of before stays as it is
+	p.tell(&in, q)
+	turn.Incoming = &in // the record of before stays as it is
 	if reply, err = s.append(c, q, p, turn, done, s.growth.history.keyOf(q.Messages)); err != nil {
 		return reply, true, false, err
 	}
@@ -462,10 +465,18 @@ func rolesOf(t *trajectory.Trajectory) (out []string) {
 	return out
 }
 
-// render makes the prompt of a request, behind the reply that it goes on after, where the session knows it.
-func (s *Session) render(q asked) (prompt, error) {
+// render makes the prompt of a request, behind the reply that it goes on after, where the session knows it. c is nil where nothing is sampled for it.
+func (s *Session) render(c *call, q asked) (prompt, error) {
 	s.mu.Lock()
-	before, rest := s.growth.history.find(q.Messages)
+	known := hints{schemas: schemasOf(q.Tools), prompt: s.fork.prompt(q)}
+	if c != nil && known.prompt == nil {
+		known.prompt = s.recovered.prompt(&s.calls, c)
+	}
+	before, rest := s.growth.history.find(q.Messages, known)
+	if c != nil && before != nil {
+		c.after = before
+		before.behind++
+	}
 	s.mu.Unlock()
 	return s.prompts.render(q, before, rest)
 }

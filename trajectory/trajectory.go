@@ -208,7 +208,7 @@ type Incoming struct {
 	Tools   bool            `json:"tools,omitempty"` // it offered tools
 	Stop    []string        `json:"stop,omitempty"`  // the stop strings that it asked for
 	Role    Role            `json:"role,omitempty"`  // that the job's rules give it; "": none fits
-	After   int             `json:"after"`           // the turn whose reply stands last in its conversation; -1: none
+	After   int             `json:"after"`           // the last turn of the sample that it joined, else the turn whose reply stands last in its conversation; -1: none
 	Call    int             `json:"call,omitempty"`  // the number of the call in its session, from 1: the reply's ids follow from it; 0: an older program did not store it
 
 	Created int64 `json:"created,omitempty"` // when it came, in seconds since 1970, which the reply tells; 0: an older program did not store it
