@@ -85,9 +85,9 @@ func hasHeader(h http.Header, want string) bool {
 	return len(values) > 0 && (!exact || slices.Contains(values, value))
 }
 
-// assignRoles names the roles of a trajectory's turns, when all are there. What the job's rules name stays. A reply that was never read, or that has
-// no call behind it while another reply to the same prompt has, was discarded. Calls of a conversation that offers no tools, where another
-// one does, are auxiliary. read tells whether a turn's reply was read.
+// assignRoles names the roles of a trajectory's turns, when all are there. A call that a rule of the job names has the rule's role, also where its reply was
+// thrown away. Of the others, a reply that was never read, or that has no call behind it while another reply to the same prompt has, was discarded. Calls of
+// a conversation that offers no tools, where another one does, are auxiliary. read tells whether a turn's reply was read.
 func assignRoles(t *trajectory.Trajectory, read func(turn int) bool) {
 	n := len(t.Turns)
 	goes, prompts := make([]bool, n), make(map[key][]int, n) // whether a call follows; turns by their prompts
@@ -107,10 +107,10 @@ func assignRoles(t *trajectory.Trajectory, read func(turn int) bool) {
 		turn := &t.Turns[i]
 		twin := slices.ContainsFunc(prompts[promptOf(t, turn)], func(k int) bool { return k != i && goes[k] })
 		switch {
-		case !goes[i] && (twin || !read(i)):
-			turn.Role = trajectory.RoleDiscarded
 		case turn.Incoming.Role != "":
 			turn.Role = turn.Incoming.Role
+		case !goes[i] && (twin || !read(i)):
+			turn.Role = trajectory.RoleDiscarded
 		case any && !tools[root[i]]:
 			turn.Role = trajectory.RoleAuxiliary
 		}

@@ -80,6 +80,18 @@ func TestADiscardedReply(t *testing.T) {
 	require.Same(t, b.told.Samples[1], trained.Samples[1], "what is all trained is shared")
 }
 
+// A job's rule that names a call keeps it: a reply that was thrown away, or never read, has the rule's role.
+func TestARuleKeepsDiscardedReplies(t *testing.T) {
+	b := newBench(t, byRound("one", "two", "three"), func(o *gateway.Options, _ *gateway.SessionOptions) {
+		o.Roles = []gateway.RoleRule{{Role: "solver", Tool: "calculator"}}
+	})
+	messages := []map[string]any{user("x")}
+	b.chat(messages, "tools", calculator) // thrown away
+	b.chat(append(messages, b.chat(messages, "tools", calculator), user("go on")), "tools", calculator)
+	b.session.Finish()
+	require.Equal(t, []trajectory.Role{"solver", "solver", "solver"}, roles(b.told))
+}
+
 // Rules of the job name roles; the first that fits counts. A frozen role is not trained.
 func TestRoleRules(t *testing.T) {
 	b := newBench(t, byRound("a plan", "a review", "by header", "other"), func(o *gateway.Options, _ *gateway.SessionOptions) {
