@@ -87,7 +87,11 @@ func (s *Session) adopt(r *trajectory.Trajectory, forked bool) (adopted int) {
 			s.calls.goesOn(s.growth.t.Turns[i].Incoming.After)
 		}
 		s.recovered.taken++
-		s.spending.adopt()
+		spent := in.Spent
+		if forked { // by another trajectory
+			spent = 0
+		}
+		s.spending.adopt(spent)
 	}
 	return len(r.Turns)
 }

@@ -260,3 +260,35 @@ func TestAnAdoptedConversationWithStopStrings(t *testing.T) {
 	require.Len(t, second.told.Samples, 1)
 	require.Equal(t, 1, second.told.Turns[2].Incoming.After, "the sampled ids go on, not what is made of the text")
 }
+
+// The seconds of a budget that begin with the first call go on after each restart; those in which the process was down do not count.
+func TestTheBudgetOfTimeGoesOn(t *testing.T) {
+	now := time.Unix(1000, 0)
+	set := func(o *gateway.Options, s *gateway.SessionOptions) {
+		o.Now, s.Budget.Time = func() time.Time { return now }, time.Minute
+	}
+	messages := []map[string]any{user("x")}
+	ask := func(b *bench) {
+		messages = append(messages, b.chat(messages), user("go on"))
+	}
+	first := newBench(t, byRound("one", "two"), set)
+	ask(first)
+	now = now.Add(40 * time.Second)
+	ask(first)
+
+	now = now.Add(time.Hour)
+	second := newBench(t, byRound("three", "four"), set, adopts(first))
+	ask(second)
+	now = now.Add(15 * time.Second)
+	ask(second)
+
+	now = now.Add(time.Hour)
+	third := newBench(t, byRound("five", "six"), set, adopts(second))
+	ask(third)
+	now = now.Add(4 * time.Second)
+	ask(third)
+	require.Equal(t, "six", messages[11]["content"])
+	now = now.Add(2 * time.Second)
+	ask(third)
+	require.Equal(t, "The budget of this session is spent: its time. Stop here.", messages[13]["content"])
+}

@@ -217,7 +217,7 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 		return reply.Content != ""
 	}
 	if c.recorded { // the budget held for it, whatever other calls have taken of it since
-		s.spending.adopt()
+		s.spending.adopt(0)
 	} else if beyond() {
 		return reply, nil
 	}
@@ -294,7 +294,7 @@ func (s *Session) sample(c *call, q asked) (reply dialects.Reply, err error) {
 		Incoming: &trajectory.Incoming{
 			Dialect: q.dialect, Digest: hex.EncodeToString(q.Digest[:]), Asked: q.Asked, Tools: len(q.Tools) > 0, Stop: q.Stop,
 			Role: s.gate.rules.role(q), Call: c.number + 1, Serial: !q.Parallel, Prompt: q.Prompt.Text,
-			MaxTokens: most, OwnLimit: own, Created: c.created.Unix(), Holder: s.tenure.name(),
+			MaxTokens: most, OwnLimit: own, Created: c.created.Unix(), Holder: s.tenure.name(), Spent: s.spending.seconds(s.gate.Now()),
 		},
 	}
 	if begun != nil {

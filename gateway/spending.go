@@ -20,17 +20,19 @@ type spending struct {
 	budget Budget
 
 	mu      sync.Mutex
-	sampled int // tokens
-	granted int // calls that the budget holds for, but for those that failed
-	refused int // calls beyond the budget
+	begun   time.Time     // its budget of Time; zero: not yet
+	before  time.Duration // that an earlier process has spent of it
+	sampled int           // tokens
+	granted int           // calls that the budget holds for, but for those that failed
+	refused int           // calls beyond the budget
 }
 
 // grant takes a call of the budget; why is what the agent reads where the budget does not hold for it, else "".
 func (s *spending) grant(now time.Time) (why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.budget.Time > 0 && s.budget.Until.IsZero() {
-		s.budget.Until = now.Add(s.budget.Time)
+	if b := &s.budget; b.Time > 0 && b.Until.IsZero() {
+		s.begun, b.Until = now, now.Add(b.Time-s.before)
 	}
 	b := s.budget
 	switch {
@@ -55,11 +57,22 @@ func (s *spending) giveBack() {
 	s.granted--
 }
 
-// adopt counts a call of before.
-func (s *spending) adopt() {
+// adopt counts a call of before, by which so many seconds were spent; 0: it is not known, or none are counted.
+func (s *spending) adopt(seconds float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.granted++
+	s.before = max(s.before, time.Duration(seconds*float64(time.Second)))
+}
+
+// seconds are those that are spent of the budget's Time; 0: it has none.
+func (s *spending) seconds(now time.Time) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun.IsZero() {
+		return 0
+	}
+	return (s.before + now.Sub(s.begun)).Seconds()
 }
 
 // sample counts tokens.

@@ -213,6 +213,9 @@ type Incoming struct {
 
 	Created int64 `json:"created,omitempty"` // when it came, in seconds since 1970, which the reply tells; 0: an older program did not store it
 
+	// Spent is how many seconds of the session's budget of time were spent when its reply was there, where that budget begins with the first call.
+	Spent float64 `json:"spent,omitempty"`
+
 	Holder string `json:"holder,omitempty"` // of the session's key, where it was handed to agents that come for tasks
 
 	Choice string `json:"choice,omitempty"` // of tools: none, required or named; "": auto
