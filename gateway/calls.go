@@ -29,7 +29,7 @@ func (l *calls) add(c *call) {
 // repeated is the call that a request asks for once more; nil: it is a new one. A request with the mark of a call is that call. Else what decides is
 // whether the reply was read, because most clients mark nothing: one that sends the same again after an answer wants another one, and one that was
 // left by all its clients is asked for again. One that is marked as a retry is, if there is none of these, of one call that failed, which is sampled
-// anew; else of what was sent last, read or not.
+// anew; else of one that waits still; else of what was sent last.
 //
 // An agent may sample a prompt several times side by side. So a request without a mark never repeats a call whose client still waits, one that is marked
 // as a retry does only if that client tried less often, and a call that failed is asked for once more only once: of several the one that was tried most
@@ -43,13 +43,15 @@ func (l *calls) repeated(q asked) (found *call) {
 		switch left := c.waiting == 0 && c.readers == 0; {
 		case c.coming || failed && c.tries >= q.tries:
 		case q.mark != "" && q.mark == c.mark:
-			fits = 4
+			fits = 5
 		case q.mark != "" && c.mark != "": // its sender tells the two apart
 		case failed:
-			fits = 2
-		case left:
 			fits = 3
-		case q.tries > 0 && (c.waiting == 0 || c.tries < q.tries):
+		case left:
+			fits = 4
+		case q.tries > c.tries && c.waiting > 0:
+			fits = 2
+		case q.tries > 0 && c.waiting == 0:
 			fits = 1
 		}
 		if fits == 0 || fits < best || failed && fits == best && c.tries < found.tries {

@@ -303,3 +303,30 @@ func TestRetriesOfCallsThatFailedDifferentlyOften(t *testing.T) {
 	}
 	c.samples(6, 3)
 }
+
+// A retry that is marked waits for the call that nobody has a reply of yet, not for an equal one whose reply another client has read.
+func TestARetryBesideAReplyThatWasRead(t *testing.T) {
+	let := map[uint64]chan struct{}{100: make(chan struct{}), 101: make(chan struct{})}
+	asked := make(chan struct{}, 2)
+	b := newBench(t, func(r engines.Request) (engines.Completion, error) {
+		asked <- struct{}{}
+		<-let[r.Seed]
+		return rollouttest.Say(map[uint64]string{100: "first", 101: "second"}[r.Seed])
+	})
+	older, newer, again := make(chan string, 1), make(chan string, 1), make(chan string, 1)
+	ask := func(reply chan<- string, tries string) {
+		_, text := b.post("/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}]}`, "X-Stainless-Retry-Count", tries)
+		reply <- text
+	}
+	go ask(older, "0")
+	<-asked
+	go ask(newer, "0")
+	<-asked
+	close(let[101])
+	require.Contains(t, <-newer, `"second"`)
+	go ask(again, "1") // the older one's client, whose connection a proxy still holds
+	require.Eventually(t, func() bool { return strings.Contains(metrics(t, b), `calls_total{result="repeated"} 1`) }, 5e9, 1e6)
+	close(let[100])
+	require.Contains(t, <-older, `"first"`)
+	require.Contains(t, <-again, `"first"`)
+}
