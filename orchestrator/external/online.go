@@ -48,8 +48,7 @@ type waiting struct {
 	Assignment
 	gone  <-chan struct{} // closed when nobody waits any more
 	ended chan result
-	once  sync.Mutex
-	told  bool // it has its result
+	told  string // its result; "": it has none. Online.mu guards it
 }
 
 // result is what an agent posts at its end.
@@ -306,27 +305,23 @@ func (o *Online) result(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
-	if !over && !of.end(in) {
+	if !over && !o.end(of, in, body) {
 		refuse(w, http.StatusConflict, "the trajectory has a result already")
 		return
 	}
-	o.mu.Lock()
-	if !over {
-		o.settle(of.Key, body)
-	}
-	o.mu.Unlock()
 	_ = answer(w, http.StatusOK, map[string]bool{"ok": true})
 }
 
-// end hands the result to who waits for it; false: there is one already.
-func (w *waiting) end(r result) bool {
-	w.once.Lock()
-	defer w.once.Unlock()
-	if w.told {
-		return false
+// end hands a trajectory's result to who waits for it, and remembers it before that one forgets the trajectory; false: there is another one already.
+func (o *Online) end(of *waiting, r result, body []byte) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if of.told != "" {
+		return of.told == string(body)
 	}
-	w.told = true
-	w.ended <- r
+	of.told = string(body)
+	of.ended <- r
+	o.settle(of.Key, body)
 	return true
 }
 

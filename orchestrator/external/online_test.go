@@ -130,6 +130,56 @@ func TestPostedResultsThatAreNone(t *testing.T) {
 	require.Equal(t, 0.5, <-reward)
 }
 
+// postTo sends a body to a route with a key.
+func postTo(o *external.Online, route, key, body string) (status int, text string) {
+	r := httptest.NewRequest(http.MethodPost, route, strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer "+key)
+	w := httptest.NewRecorder()
+	o.Routes()[route](w, r)
+	return w.Code, w.Body.String()
+}
+
+// Who posts a result once more while the first is still being stored, because its client waits for a slow disk no longer, is told that it is stored; another
+// result is refused.
+func TestAResultThatIsPostedAgain(t *testing.T) {
+	o := &external.Online{Key: "run", Patience: time.Second}
+	a := assignment("train-0-0-0")
+	a.Resumed = true // its agent has it
+	storing, stored := make(chan struct{}, 3), make(chan struct{})
+	a.Keep = func(json.RawMessage) error {
+		storing <- struct{}{}
+		<-stored
+		return nil
+	}
+	ran := make(chan float64, 1)
+	go func() {
+		end, _ := o.Run(t.Context(), a)
+		ran <- *end.Reward
+	}()
+	require.Eventually(t, func() bool {
+		status, _ := postTo(o, "/agentfly/result", a.Key, `no`)
+		return status == http.StatusBadRequest // it is known
+	}, 10*time.Second, time.Millisecond)
+	statuses := make(chan int, 3)
+	post := func(reward string) {
+		status, _ := postTo(o, "/agentfly/result", a.Key, `{"reward":`+reward+`}`)
+		statuses <- status
+	}
+	for range 3 {
+		go post("0.5")
+	}
+	for range 3 {
+		<-storing
+	}
+	close(stored)
+	require.Equal(t, []int{http.StatusOK, http.StatusOK, http.StatusOK}, []int{<-statuses, <-statuses, <-statuses})
+	require.InDelta(t, 0.5, <-ran, 0)
+	post("0.50")
+	require.Equal(t, http.StatusOK, <-statuses)
+	post("1")
+	require.Equal(t, http.StatusConflict, <-statuses)
+}
+
 // The key with which a result is posted is read as the gateway reads it: from any of its headers, beside a key of the agent's own, or from the path.
 func TestTheKeyOfAResult(t *testing.T) {
 	key := assignment("train-0-0-0").Key
