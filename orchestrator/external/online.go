@@ -1,6 +1,7 @@
 package external
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 	"github.com/agentfly/agentfly/dialects"
 	"github.com/agentfly/agentfly/internal/httpserver"
 	"github.com/agentfly/agentfly/internal/sessionkey"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/trajectory"
 )
 
@@ -142,27 +144,25 @@ func (o *Online) session(w http.ResponseWriter, r *http.Request) {
 	if !o.admits(w, r) {
 		return
 	}
-	var in struct {
-		Task trajectory.Task `json:"task"`
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longest)) // to the end, as readToEnd does
+	if err != nil {
+		refuse(w, http.StatusBadRequest, unreadable(err))
+		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, longest)
-	err := json.NewDecoder(r.Body).Decode(&in)
-	if err != nil && !errors.Is(err, io.EOF) {
-		refuse(w, http.StatusBadRequest, "the session is not JSON such as {\"task\": {\"prompt\": […], \"fields\": {…}}}: "+err.Error())
+	task, err := readSession(data)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	if o.Begin == nil { // a run, whose next trajectory the agent makes what it likes of
-		if in.Task.Prompt != nil || in.Task.Fields != nil || in.Task.ID != "" {
+		if task.Prompt != nil || task.Fields != nil || task.ID != "" {
 			refuse(w, http.StatusConflict, "this run has tasks of its own, by which its rewards judge; leave task out, and post the reward")
 			return
 		}
 		o.task(w, r)
 		return
 	}
-	if !readToEnd(w, r) {
-		return
-	}
-	id, err := o.Begin(r.Context(), in.Task)
+	id, err := o.Begin(r.Context(), task)
 	if err != nil {
 		refuse(w, http.StatusServiceUnavailable, err.Error())
 		return
@@ -182,6 +182,28 @@ func (o *Online) session(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// readSession reads the task that an agent begins a session with; none, where it sends nothing. A key that is not known is an error: what was meant would be
+// missing, for the rewards too.
+func readSession(data []byte) (task trajectory.Task, err error) {
+	if len(bytes.TrimSpace(data)) == 0 {
+		return task, nil
+	}
+	const example = `{"prompt": […], "fields": {…}}`
+	var in struct {
+		Task json.RawMessage `json:"task"`
+	}
+	if _, err = wording.ReadObject(data, &in, `{"task": `+example+`}`, "task"); err != nil {
+		return task, fmt.Errorf("the session %w", err)
+	}
+	if in.Task == nil {
+		return task, nil
+	}
+	if _, err = wording.ReadObject(in.Task, &task, example, "id", "prompt", "fields"); err != nil {
+		return task, fmt.Errorf("the task of the session %w", err)
+	}
+	return task, nil
+}
+
 // admits tells whether who asks bears the run's key, and refuses who does not.
 func (o *Online) admits(w http.ResponseWriter, r *http.Request) bool {
 	if httpserver.Bears(r, o.Key) {
@@ -199,9 +221,13 @@ const longest = 32 << 20
 func readToEnd(w http.ResponseWriter, r *http.Request) bool {
 	_, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, longest))
 	if err != nil {
-		refuse(w, http.StatusBadRequest, fmt.Sprintf("the body of the request cannot be read; send at most %d bytes, or none: %v", longest, err))
+		refuse(w, http.StatusBadRequest, unreadable(err))
 	}
 	return err == nil
+}
+
+func unreadable(err error) string {
+	return fmt.Sprintf("the body of the request cannot be read; send at most %d bytes, or none: %v", longest, err)
 }
 
 // task hands the next task out.

@@ -3,6 +3,7 @@ package external_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -178,6 +179,39 @@ func TestAResultThatIsPostedAgain(t *testing.T) {
 	require.Equal(t, http.StatusOK, <-statuses)
 	post("1")
 	require.Equal(t, http.StatusConflict, <-statuses)
+}
+
+// A session is not begun for a body with a misspelt key: what stands there would be missing, for the rewards too.
+func TestSessionsWithMisspeltKeys(t *testing.T) {
+	begun := 0
+	own := &external.Online{Key: "run", Patience: time.Second, Begin: func(context.Context, trajectory.Task) (string, error) {
+		begun++
+		return "", errors.New("begun")
+	}}
+	run := &external.Online{Key: "run", Patience: time.Millisecond}
+	for body, says := range map[string]string{
+		`{"tsak":{"fields":{"answer":"391"}}}`:            `the session has the unknown key \"tsak\" (did you mean \"task\"?); allowed: task`,
+		`{"prompt":[{"role":"user","content":"x"}]}`:      `the session has the unknown key \"prompt\"; allowed: task`,
+		`{"task":{"feilds":{"answer":"391"}}}`:            `the task of the session has the unknown key \"feilds\" (did you mean \"fields\"?); allowed: id, prompt, fields`,
+		`{"task":{"fields":{"answer":"391"}}} {"task":7}`: `the session is not JSON such as {\"task\": {\"prompt\": […], \"fields\": {…}}}: `,
+		`{"task":7}`:              `the task of the session is not such as {\"prompt\": […], \"fields\": {…}}: a JSON number does not fit the whole`,
+		`{"task":{"prompt":"x"}}`: `the task of the session is not such as {\"prompt\": […], \"fields\": {…}}: a JSON string does not fit prompt`,
+		`{"task":`:                `the session is not JSON such as`,
+	} {
+		for _, o := range []*external.Online{own, run} {
+			status, text := postTo(o, "/agentfly/sessions", "run", body)
+			require.Equal(t, http.StatusBadRequest, status, text)
+			require.Contains(t, text, says)
+			require.NotContains(t, text, "Go")
+		}
+	}
+	require.Zero(t, begun)
+	for _, body := range []string{``, ` `, `{}`, `{"task":null}`, `{"task":{}}`, `{"task":{"id":"7","prompt":[{"role":"user","content":"x"}],"fields":{"a":1}}}`} {
+		status, text := postTo(own, "/agentfly/sessions", "run", body)
+		require.Equal(t, http.StatusServiceUnavailable, status, text)
+		require.Contains(t, text, "begun")
+	}
+	require.Equal(t, 6, begun)
 }
 
 // The key with which a result is posted is read as the gateway reads it: from any of its headers, beside a key of the agent's own, or from the path.
