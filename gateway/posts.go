@@ -53,10 +53,11 @@ func (s *Session) Conclude(result json.RawMessage) error {
 func (s *Session) Concluded() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return concluded(s.growth.t)
+	return ResultOf(s.growth.t)
 }
 
-func concluded(t *trajectory.Trajectory) json.RawMessage {
+// ResultOf is the result with which the agent of a trajectory ended it; nil: it has none.
+func ResultOf(t *trajectory.Trajectory) json.RawMessage {
 	for _, p := range t.Posted {
 		if p.End != nil {
 			return p.End
@@ -70,7 +71,7 @@ func (s *Session) posted(p trajectory.Posted, call string) (news bool, err error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, failed := s.faults.all()
-	switch was := concluded(s.growth.t); {
+	switch was := ResultOf(s.growth.t); {
 	case s.over || failed != nil:
 		return false, errEnded
 	case p.End != nil && was != nil && bytes.Equal(was, p.End):

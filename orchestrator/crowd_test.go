@@ -203,7 +203,7 @@ func (v *visitor) visit() error {
 		messages = append(messages, map[string]string{"role": "assistant", "content": said}, map[string]string{"role": "user", "content": "on"})
 	}
 	status, data = v.send("/agentfly/result", v.key, fmt.Sprintf(`{"answer":"visitor %d"}`, v.number))
-	if status != http.StatusOK && !(status == http.StatusUnauthorized && v.retries > 0) { // it was stored, and nobody could say so
+	if status != http.StatusOK {
 		return fmt.Errorf("result: %d %s", status, data)
 	}
 	return nil

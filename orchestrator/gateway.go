@@ -107,6 +107,7 @@ func (d *desk) begin(ctx context.Context, task trajectory.Task) (string, error) 
 func (d *desk) resume(ctx context.Context, log *store.Recovery) {
 	var going []rollout.Place
 	var ids []string
+	var ended []*trajectory.Trajectory
 	for _, o := range log.Outstanding {
 		d.next = max(d.next, o.Group+1)
 		if o.Finished[0] == nil {
@@ -118,8 +119,11 @@ func (d *desk) resume(ctx context.Context, log *store.Recovery) {
 			d.mu.Unlock()
 			going = append(going, p)
 			ids = append(ids, p.ID())
+		} else {
+			ended = append(ended, o.Finished[0])
 		}
 	}
+	d.sampler.External.KnowEnded(d.sampler.RunName, ended...)
 	d.sampler.AwaitAgents(ids...)
 	for _, p := range going {
 		d.run(ctx, p)

@@ -1,15 +1,27 @@
 package orchestrator
 
 import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
+	"github.com/agentfly/agentfly/engines"
+	"github.com/agentfly/agentfly/gateway"
+	"github.com/agentfly/agentfly/orchestrator/external"
 	"github.com/agentfly/agentfly/orchestrator/job"
+	"github.com/agentfly/agentfly/orchestrator/rollout"
+	"github.com/agentfly/agentfly/orchestrator/rollout/rollouttest"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
+	"github.com/agentfly/agentfly/orchestrator/store"
 	"github.com/agentfly/agentfly/rewards"
 	"github.com/agentfly/agentfly/tools"
 	"github.com/agentfly/agentfly/trajectory"
@@ -42,4 +54,77 @@ func TestAGatewayBeginsInNoRun(t *testing.T) {
 	require.NoError(t, f.Close())
 	require.EqualError(t, refusedGateway(t, dir), dir+" is the folder of a run or of a job (it has a job.yaml); give the gateway another one with --output")
 	require.NoFileExists(t, filepath.Join(dir, "gateway.key"))
+}
+
+// aDesk is a gateway alone over a scripted engine, as Gateway runs it, on a folder; kill ends it as a kill does, where stored trajectories are concerned.
+func aDesk(t *testing.T, dir string) (post func(path, key, body string) (status int, text string), kill func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("said") })
+	gate, err := gateway.New(gateway.Options{
+		Engine: r.Engine, Renderer: rollouttest.Renderer(t, rollouttest.ChatML), Decode: rollouttest.Decode, Model: "policy", MaxTotal: r.MaxTotal, Sampling: r.Sampling,
+		Format: func(specs []tools.Spec) (agents.Format, error) {
+			return agents.NewFormat("hermes", specs, agents.FormatOptions{})
+		},
+	})
+	require.NoError(t, err)
+	gate.Recover()
+	online := &external.Online{Key: "begin", Expects: gate.Expects}
+	db, err := store.OpenGateway(filepath.Join(dir, store.File))
+	require.NoError(t, err)
+	r.External = &rollout.External{Gateway: gate, Runner: online, Secret: []byte("secret"), Adopt: true, Forget: db.Restart}
+	r.Record, r.Reward = db.AddTurn, nil
+	log, err := db.Recover(ctx, 0)
+	require.NoError(t, err)
+	ended := make(chan string, 9)
+	d := &desk{sampler: r, db: db, open: map[string]*trajectory.Trajectory{}, ended: func(t *trajectory.Trajectory) { ended <- t.ID }}
+	r.Recovered = d.recovered
+	online.Begin = func(_ context.Context, task trajectory.Task) (string, error) { return d.begin(ctx, task) }
+	d.resume(ctx, log)
+	routes := online.Routes()
+	post = func(path, key, body string) (int, string) {
+		q := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+		q.Header.Set("Authorization", "Bearer "+key)
+		w := httptest.NewRecorder()
+		if route := routes[path]; route != nil {
+			route(w, q)
+		} else {
+			gate.ServeHTTP(w, q)
+		}
+		if path == "/agentfly/result" && w.Code == http.StatusOK {
+			select {
+			case <-ended:
+			case <-time.After(100 * time.Millisecond): // it was over already
+			}
+		}
+		return w.Code, w.Body.String()
+	}
+	return post, func() {
+		cancel()
+		d.running.Wait()
+		require.NoError(t, d.failed)
+		gate.Close()
+		require.NoError(t, db.Close())
+	}
+}
+
+// An agent that did not read that its result is stored posts it again, also where the gateway began anew since; another result is refused.
+func TestAResultOfBeforeTheGatewayBeganAnew(t *testing.T) {
+	dir := t.TempDir()
+	post, kill := aDesk(t, dir)
+	status, text := post("/agentfly/sessions", "begin", `{}`)
+	require.Equal(t, http.StatusOK, status, text)
+	var own external.Assignment
+	require.NoError(t, json.Unmarshal([]byte(text), &own))
+	status, text = post("/v1/chat/completions", own.Key, `{"messages":[{"role":"user","content":"x"}]}`)
+	require.Equal(t, http.StatusOK, status, text)
+	for range 3 {
+		status, text = post("/agentfly/result", own.Key, `{"answer":"so"}`)
+		require.Equal(t, http.StatusOK, status, text)
+		kill()
+		post, kill = aDesk(t, dir)
+	}
+	status, text = post("/agentfly/result", own.Key, `{"answer":"no"}`)
+	require.Equal(t, http.StatusConflict, status, text)
+	kill()
 }

@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -322,6 +324,7 @@ func (r *run) recover(ctx context.Context) error {
 		s.Notes.Know(r.recovered.Summary(r.state.Step))
 	}
 	s.Sampler.Recovered = r.recovered.Trajectory
+	s.Sampler.External.KnowEnded(s.Sampler.RunName, slices.Collect(maps.Values(r.recovered.Ended))...)
 	s.Sampler.AwaitAgents(r.recovered.Open()...)
 	return nil
 }

@@ -30,7 +30,8 @@ type Online struct {
 	Key      string        // that agents bear who come for tasks; not ""
 	Address  string        // the base URL that agents are told; "": the one that they asked at
 	Patience time.Duration // for which a request for a task waits; 0: 20 s
-	// Begin begins a trajectory for a task that an agent brings, and returns its id; its Run follows. nil: agents bring none.
+	// Begin begins a trajectory for a task that an agent brings, and returns its id; its Run follows. A *dialects.Error says that the task is refused. nil:
+	// agents bring none.
 	Begin func(ctx context.Context, task trajectory.Task) (id string, err error)
 	// Expects waits for the session with one of the keys to open, where it goes on after a restart, and tells whether one is open, or may be later. nil:
 	// none goes on.
@@ -164,7 +165,7 @@ func (o *Online) session(w http.ResponseWriter, r *http.Request) {
 	}
 	id, err := o.Begin(r.Context(), task)
 	if err != nil {
-		refuse(w, http.StatusServiceUnavailable, err.Error())
+		refuseFor(w, err)
 		return
 	}
 	defer func() {
@@ -323,12 +324,8 @@ func (o *Online) result(w http.ResponseWriter, r *http.Request) {
 	case !over && of.Keep != nil:
 		err = of.Keep(body) // before the agent is told, and ends
 	}
-	if refused := (*dialects.Error)(nil); errors.As(err, &refused) {
-		refuse(w, refused.Status, refused.Message)
-		return
-	}
 	if err != nil {
-		refuse(w, http.StatusServiceUnavailable, err.Error())
+		refuseFor(w, err)
 		return
 	}
 	if !over && !o.end(of, in, body) {
@@ -360,8 +357,9 @@ func (o *Online) awaitBearer(r *http.Request) (of *waiting, holder, was string, 
 			return of, holder, was, over, false
 		}
 		open, later := o.Expects(r.Context(), keys...)
-		if !open {
-			return nil, "", "", false, later
+		if !open { // it may have ended since it was looked for
+			of, holder, was, over = o.bearer(keys)
+			return of, holder, was, over, of == nil && !over && later
 		}
 		select {
 		case <-time.After(5 * time.Millisecond): // its session is open, and its runner is about to begin or to end
@@ -385,6 +383,14 @@ func (o *Online) bearer(keys []string) (of *waiting, holder, was string, over bo
 	return nil, "", "", false
 }
 
+// Know remembers the result of a trajectory that ended before this process began, by its session's key, so that its agent may post it again.
+func (o *Online) Know(key string, result json.RawMessage) {
+	o.begin()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.settle(key, result)
+}
+
 // settled is how many results are remembered.
 const settled = 4096
 
@@ -402,6 +408,15 @@ func (o *Online) settle(key string, result []byte) {
 
 func refuse(w http.ResponseWriter, status int, text string) {
 	_ = answer(w, status, map[string]any{"error": map[string]any{"message": text, "code": status}})
+}
+
+// refuseFor refuses with the status of an error of package dialects; another error is none of who asks.
+func refuseFor(w http.ResponseWriter, err error) {
+	status, text := http.StatusServiceUnavailable, err.Error()
+	if refused := (*dialects.Error)(nil); errors.As(err, &refused) {
+		status, text = refused.Status, refused.Message
+	}
+	refuse(w, status, text)
 }
 
 func answer(w http.ResponseWriter, status int, v any) error {

@@ -43,6 +43,21 @@ func (x *External) Forgo(run string, ids ...string) {
 	}
 }
 
+// KnowEnded has agents that live on be told that the results are stored of their trajectories, of a run, which have ended, where they post these again: a
+// process may end before it says so. x may be nil.
+func (x *External) KnowEnded(run string, ended ...*trajectory.Trajectory) {
+	if x == nil {
+		return
+	}
+	if online, ok := x.Runner.(*external.Online); ok && x.Adopt {
+		for _, t := range ended {
+			if result := gateway.ResultOf(t); result != nil {
+				online.Know(x.key(run, t.ID), result)
+			}
+		}
+	}
+}
+
 func (x *External) keys(run string, ids []string) []string {
 	keys := make([]string, len(ids))
 	for i, id := range ids {
