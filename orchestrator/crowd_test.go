@@ -77,7 +77,7 @@ func crowdServer(t *testing.T) {
 	log, err := db.Recover(ctx, 0)
 	require.NoError(t, err)
 	var ended atomic.Int64
-	d := desk{sampler: r, db: db, open: map[string]*trajectory.Trajectory{}, ended: func(*trajectory.Trajectory) { ended.Add(1) }}
+	d := newDesk(r, db, func(*trajectory.Trajectory) { ended.Add(1) })
 	r.Recovered = d.recovered
 	online.Begin = func(_ context.Context, task trajectory.Task) (string, error) { return d.begin(ctx, task) }
 	var listener net.Listener

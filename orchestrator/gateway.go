@@ -2,11 +2,17 @@ package orchestrator
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
 
+	"github.com/agentfly/agentfly/dialects"
+	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
@@ -56,7 +62,7 @@ func Gateway(ctx context.Context, j *job.Job, path, dir string, r Registries, re
 	if err := s.Guests.Keep(dir, s.Sampler.External); err != nil {
 		return err
 	}
-	d := desk{sampler: &s.Sampler, db: db, open: map[string]*trajectory.Trajectory{}, ended: ended}
+	d := newDesk(&s.Sampler, db, ended)
 	s.Sampler.Recovered = d.recovered
 	url := s.Guests.BringTasks(func(_ context.Context, task trajectory.Task) (string, error) { return d.begin(ctx, task) })
 	d.resume(ctx, log)
@@ -77,8 +83,13 @@ type desk struct {
 
 	mu     sync.Mutex
 	next   int                               // group
+	tasks  map[string][sha256.Size]byte      // what each is, by its id
 	open   map[string]*trajectory.Trajectory // recorded before this process began, and without an end
 	failed error                             // of the store
+}
+
+func newDesk(sampler *rollout.Sampler, db *store.Store, ended func(*trajectory.Trajectory)) *desk {
+	return &desk{sampler: sampler, db: db, ended: ended, open: map[string]*trajectory.Trajectory{}, tasks: map[string][sha256.Size]byte{}}
 }
 
 func (d *desk) recovered(id string) (*trajectory.Trajectory, bool) {
@@ -87,14 +98,41 @@ func (d *desk) recovered(id string) (*trajectory.Trajectory, bool) {
 	return d.open[id], false
 }
 
-// begin begins a trajectory, which is in the log before it is told of.
-func (d *desk) begin(ctx context.Context, task trajectory.Task) (string, error) {
+// place is where the trajectory of a task that an agent brings is. A task with the id of another one is refused: the store has one task of an id, by whose
+// fields a session would be judged that goes on after a restart.
+func (d *desk) place(task trajectory.Task) (rollout.Place, error) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	p := rollout.Place{Phase: store.Gateway, Group: d.next, Task: task}
-	d.next++
-	d.mu.Unlock()
 	if p.Task.ID == "" {
 		p.Task.ID = p.ID()
+	}
+	is, err := contentOf(p.Task)
+	if err != nil {
+		return p, err
+	}
+	if was, known := d.tasks[p.Task.ID]; known && was != is {
+		return p, &dialects.Error{
+			Status:  http.StatusConflict,
+			Message: fmt.Sprintf("the task %q is known with another prompt or other fields; give each task an id of its own, or none", wording.Clip(p.Task.ID, 80)),
+		}
+	}
+	d.tasks[p.Task.ID] = is
+	d.next++
+	return p, nil
+}
+
+// contentOf names what a task is.
+func contentOf(task trajectory.Task) ([sha256.Size]byte, error) {
+	body, err := json.Marshal(task)
+	return sha256.Sum256(body), err
+}
+
+// begin begins a trajectory, which is in the log before it is told of.
+func (d *desk) begin(ctx context.Context, task trajectory.Task) (string, error) {
+	p, err := d.place(task)
+	if err != nil {
+		return "", err
 	}
 	if err := d.db.Admit(ctx, store.Admission{Phase: p.Phase, Group: p.Group, Size: 1, Task: p.Task}); err != nil {
 		return "", err
@@ -110,6 +148,9 @@ func (d *desk) resume(ctx context.Context, log *store.Recovery) {
 	var ended []*trajectory.Trajectory
 	for _, o := range log.Outstanding {
 		d.next = max(d.next, o.Group+1)
+		if is, err := contentOf(o.Task); err == nil { // it was read from JSON
+			d.tasks[o.Task.ID] = is
+		}
 		if o.Finished[0] == nil {
 			p := rollout.Place{Phase: store.Gateway, Group: o.Group, Task: o.Task}
 			d.mu.Lock()

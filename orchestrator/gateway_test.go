@@ -77,7 +77,7 @@ func aDesk(t *testing.T, dir string) (post func(path, key, body string) (status 
 	log, err := db.Recover(ctx, 0)
 	require.NoError(t, err)
 	ended := make(chan string, 9)
-	d := &desk{sampler: r, db: db, open: map[string]*trajectory.Trajectory{}, ended: func(t *trajectory.Trajectory) { ended <- t.ID }}
+	d := newDesk(r, db, func(t *trajectory.Trajectory) { ended <- t.ID })
 	r.Recovered = d.recovered
 	online.Begin = func(_ context.Context, task trajectory.Task) (string, error) { return d.begin(ctx, task) }
 	d.resume(ctx, log)
@@ -127,4 +127,31 @@ func TestAResultOfBeforeTheGatewayBeganAnew(t *testing.T) {
 	status, text = post("/agentfly/result", own.Key, `{"answer":"no"}`)
 	require.Equal(t, http.StatusConflict, status, text)
 	kill()
+}
+
+// A gateway keeps one task of an id, by whose fields a session is judged that goes on after a restart: a task with the id of another one is refused.
+func TestTasksWithOneID(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 {
+		post, kill := aDesk(t, dir)
+		for _, body := range []string{
+			`{"task":{"id":"0","prompt":[{"role":"user","content":"2+2?"}],"fields":{"answer":4,"of":{"b":[1.5],"a":"<"}}}}`,
+			`{"task":{"id":"1","prompt":[{"role":"user","content":"2+2?"}],"fields":{"answer":4}}}`,
+			`{}`,
+		} {
+			for range 2 {
+				status, text := post("/agentfly/sessions", "begin", body)
+				require.Equal(t, http.StatusOK, status, text)
+			}
+		}
+		for _, body := range []string{
+			`{"task":{"id":"1","prompt":[{"role":"user","content":"2+3?"}],"fields":{"answer":4}}}`,
+			`{"task":{"id":"1","prompt":[{"role":"user","content":"2+2?"}],"fields":{"answer":5}}}`,
+		} {
+			status, text := post("/agentfly/sessions", "begin", body)
+			require.Equal(t, http.StatusConflict, status, text)
+			require.Contains(t, text, `is known with another prompt or other fields; give each task an id of its own, or none`)
+		}
+		kill()
+	}
 }
