@@ -95,6 +95,7 @@ func (o *Online) Run(ctx context.Context, a Assignment) (Ended, error) {
 	defer func() {
 		o.mu.Lock()
 		delete(o.taken, a.Key)
+		delete(o.known, a.ID) // nobody may have asked for it: who began it left
 		o.mu.Unlock()
 	}()
 	if o.Begin != nil && !a.Resumed { // who began it is told

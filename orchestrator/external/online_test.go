@@ -214,6 +214,22 @@ func TestSessionsWithMisspeltKeys(t *testing.T) {
 	require.Equal(t, 6, begun)
 }
 
+// A trajectory whose agent left before it was told of it is told to nobody behind its end, and is not kept.
+func TestASessionThatEndedUnheard(t *testing.T) {
+	o := &external.Online{Key: "run", Patience: time.Second, Begin: func(context.Context, trajectory.Task) (string, error) { return "own-0", nil }}
+	over, end := context.WithCancel(t.Context())
+	end()
+	_, err := o.Run(over, assignment("own-0")) // whose agent is gone
+	require.ErrorIs(t, err, context.Canceled)
+	ctx, leave := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer leave()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/agentfly/sessions", strings.NewReader(`{}`))
+	r.Header.Set("Authorization", "Bearer run")
+	w := httptest.NewRecorder()
+	o.Routes()["/agentfly/sessions"](w, r)
+	require.Empty(t, w.Body.String())
+}
+
 // The key with which a result is posted is read as the gateway reads it: from any of its headers, beside a key of the agent's own, or from the path.
 func TestTheKeyOfAResult(t *testing.T) {
 	key := assignment("train-0-0-0").Key
