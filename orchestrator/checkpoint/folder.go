@@ -146,6 +146,9 @@ func RemoveUnfinished(folder string) error {
 		name, _, _ := strings.Cut(hidden, ".")
 		switch {
 		case strings.HasSuffix(hidden, ".tmp.old"):
+			if _, err := os.Stat(filepath.Join(folder, e.Name(), StateFile)); err != nil { // nothing that a run could go on from
+				continue
+			}
 			if err := modelfile.PutBack(filepath.Join(folder, name)); err != nil {
 				return fmt.Errorf("orchestrator: checkpoints: %w", err)
 			}
