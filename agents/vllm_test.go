@@ -27,7 +27,7 @@ func TestParsersAgainstVLLM(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal(data, &golden))
-	require.Len(t, golden.Cases, 48)
+	require.Len(t, golden.Cases, 72)
 	for _, c := range golden.Cases {
 		f, err := NewFormat(c.Format, golden.Tools, FormatOptions{})
 		require.NoError(t, err)

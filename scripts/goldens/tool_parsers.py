@@ -21,6 +21,27 @@ TOOLS = [
     {"type": "function", "function": {"name": "clock", "description": "Tells the time.", "parameters": {"type": "object", "properties": {}}}},
 ]
 
+# Schemas that say in another way than by `type` what type a value has, and values of them. No $ref but those that point to text: vLLM reads
+# every $ref as text.
+COMPOSED = [
+    ({"oneOf": [{"type": "integer"}, {"type": "null"}]}, ["5", "null", "five"]),
+    ({"allOf": [{"type": "integer"}]}, ["5"]),
+    ({"allOf": [{"type": "integer"}, {"minimum": 3}]}, ["5", "[1]"]),
+    ({"anyOf": [{"allOf": [{"oneOf": [{"type": "array"}]}]}, {"type": "null"}]}, ["[1]", "None"]),
+    ({"anyOf": [{"const": "a"}, {"type": "array"}]}, ["a", "[1]"]),
+    ({"anyOf": [{"const": 1}, {"type": "null"}]}, ["1"]),
+    ({"anyOf": [{}, {"type": "null"}]}, ["90210"]),
+    ({"anyOf": [{"$ref": "#/$defs/Zip"}, {"type": "null"}]}, ["90210", "null"]),
+    ({"anyOf": [{"enum": [1, 2.5]}, {"type": "boolean"}]}, ["1", "2.5", "true"]),
+    ({"type": "str"}, ["90210"]),
+    ({"type": "bool"}, ["True"]),
+    ({"type": " INTEGER "}, ["5"]),
+    ({"type": ["Float", "none"]}, [".5", "none"]),
+    ({"type": "date"}, ["5", "May"]),
+]
+TOOLS += [{"type": "function", "function": {"name": "composed", "description": "Takes anything.", "parameters": {
+    "type": "object", "properties": {f"p{i}": schema for i, (schema, _) in enumerate(COMPOSED)}, "$defs": {"Zip": {"type": "string"}}}}}]
+
 
 class Tokenizer:
     """What a parser asks of a tokenizer when it is given text: the ids of its marks."""
@@ -92,6 +113,9 @@ QWEN = [
     "<tool_call>\n<function=weather>\n<parameter=city>Rome<parameter=days>3</parameter>\n</function>\n</tool_call>",
     "<tool_call>\n<function=other>\n<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>",
     "",
+] + [
+    f"<tool_call>\n<function=composed>\n<parameter=p{i}>\n{value}\n</parameter>\n</function>\n</tool_call>"
+    for i, (_, values) in enumerate(COMPOSED) for value in values
 ]
 TABLE = [
     ("hermes", "hermes", ["<tool_call>", "</tool_call>"], HERMES),
