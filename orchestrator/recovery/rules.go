@@ -13,7 +13,7 @@ import (
 
 // rules numbers what a program makes of the same job and the same completions. It is raised, and changedRules gets a line, when
 // another program would make other tokens, ends or updates of what a run recorded.
-const rules = 13
+const rules = 14
 
 // changedRules says what each number changed.
 var changedRules = map[int]string{
@@ -42,6 +42,12 @@ var changedRules = map[int]string{
 	13: "with model.dtype or engine.dtype bfloat16 on a processor with AMX, products of layers and head are its instructions (as before: AGENTFLY_CPU=avx512bf16), and on " +
 		"Intel's processors with instructions for bfloat16 the trainer's logits are the engine's product; the schema of a Python tool has the hint of **kwargs and the " +
 		"InitVars of dataclasses; environment repository without bubblewrap does not name /workspace",
+	14: "the trajectory of an agent of its own is cut where a limit of the job's cut the agent's own last completion: not at a limit of its call's, not by auxiliary " +
+		"or discarded calls, and not with rollout.cut: parse; its call goes on after the last turn of the sample that it joins, and one that a rule of agent.roles names " +
+		"keeps that role where its reply was thrown away; control.shuffle_rewards leaves out groups of remax whose greedy rollout failed or was filtered; format qwen3_coder reads the types of " +
+		"arguments from oneOf, allOf and $ref too, and by vLLM's other names of types; what stands beside anyOf in a tool's schema is checked; fields of a task that the " +
+		"job reads (eval.by, data.balance, data.spread, data.curriculum.field) reach an environment that knows them; webshop pays options as its authors' code does and " +
+		"names some sizes otherwise; a Python environment with get_state draws on from the numbers of random and numpy where its episode goes on",
 }
 
 // RulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.
