@@ -37,6 +37,7 @@ func TestCodeTestsThatCheckNothing(t *testing.T) {
 		want  string
 	}{
 		"HumanEval without entry": {tests: "METADATA = {}\n\ndef check(candidate):\n    assert candidate(1) == 2\n", want: "test 1 passes with any code that runs: it defines check and does not call it; name the field with the function that it gets in the parameter entry"},
+		"check with annotations":  {tests: "from typing import Callable\ndef check(candidate: Callable) -> None:\n    assert candidate(1) == 2\n", want: "test 1 passes with any code that runs: it defines check and does not call it; name the field with the function that it gets in the parameter entry"},
 		"an empty check":          {tests: "def check(candidate):\n    pass\n", entry: "f", want: "test 1 passes with any code that runs: it defines check," + defines},
 		"a pytest class":          {tests: "class TestF:\n    def test_f(self):\n        assert f(1) == 2\n", want: "test 1 passes with any code that runs: it defines TestF," + defines},
 		"a derived pytest class":  {tests: "class TestF(object):\n    def test_f(self):\n        assert f(1) == 2\n", want: "test 1 passes with any code that runs: it defines TestF," + defines},
@@ -84,6 +85,8 @@ func TestCodeTestsThatCheckSomehow(t *testing.T) {
 		"a comprehension":         {tests: "[1 / (f(n) == 2 * n) for n in (1, 2)]"},
 		"a name":                  {tests: "f"},
 		"a name of the code":      {tests: "g = f"},
+		"an annotation":           {tests: "def g(x: Kind):\n    pass\n"},
+		"a variable's annotation": {tests: "x: Kind = None\n"},
 		"a body of a class":       {tests: "class C:\n    assert f(1) == 2\n"},
 		"a prepared test":         {tests: []any{"import math", "two = 2", "def want(n):\n    return math.trunc(two * n)\n", "assert f(1) == want(1)"}},
 		"a test function's alias": {tests: "def twice():\n    assert f(1) == 2\ntest_f = twice\n"},
@@ -97,7 +100,7 @@ func TestCodeTestsThatCheckSomehow(t *testing.T) {
 				params["entry"] = "entry"
 			}
 			task := trajectory.Task{ID: "t", Fields: map[string]any{"tests": c.tests, "entry": c.entry}}
-			got, err := codeReward(t, params).Score(t.Context(), Input{Task: task, Trajectory: answered("def f(n): return 2 * n")})
+			got, err := codeReward(t, params).Score(t.Context(), Input{Task: task, Trajectory: answered("def f(n): return 2 * n\n\nclass Kind:\n    pass\n")})
 			require.NoError(t, err)
 			require.Equal(t, 1., got.Value)
 		})

@@ -347,13 +347,13 @@ class Tests(Peer):
 
     def idle(self):
         """The number of a test that any code passes that runs, and why, or None. A text that only prepares a later one is none of them."""
-        methods, checked = self.methods(), False
+        known, checked = (self.methods(), self.defined()), False
         for number, test in reversed(list(enumerate(self.request["tests"]))):
             try:
                 body = ast.parse(test).body
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 body = None  # it fails with any code
-            if body is None or any(acts(node, self.request["entry"], methods) for node in body):
+            if body is None or any(acts(node, self.request["entry"], known) for node in body):
                 checked = True
             elif not checked or not any(isinstance(node, BINDS) for node in body):
                 return number, idleness(body, self.request["entry"])
@@ -369,6 +369,16 @@ class Tests(Peer):
             if any(unittests(name) for one in classes for node in one.body for name in bound(node)):
                 return True
         return False
+
+    def defined(self):
+        """The names that the texts of the task define themselves."""
+        names = set()
+        for text in [self.request["setup"]] + self.request["tests"]:
+            try:
+                names.update(name for node in ast.parse(text).body for name in bound(node))
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                pass
+        return names
 
     def grade(self):
         idle = self.idle()
@@ -415,26 +425,37 @@ MAIN = [ast.dump(ast.parse(text, mode="eval").body) for text in ("__name__ == '_
 VALUES = (ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.unaryop, ast.expr_context)
 
 
-def acts(node, entry, methods):
+def acts(node, entry, known):
     """Whether a statement does anything that can fail. What is not known to do nothing counts: a call, a name that is read, a loop."""
+    methods, names = known
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         called = node.name.startswith("test_") or node.name == "check" and entry
         defaults = node.args.defaults + [d for d in node.args.kw_defaults if d]
-        return bool(node.decorator_list) or not all(map(value, defaults)) or called and any(acts(n, "", methods) for n in node.body)
+        a = node.args
+        said = [p.annotation for p in getattr(a, "posonlyargs", []) + a.args + a.kwonlyargs + [a.vararg, a.kwarg] if p] + [node.returns]
+        asked = any(reads(n, names) for n in said if n)
+        return asked or bool(node.decorator_list) or not all(map(value, defaults)) or called and any(acts(n, "", known) for n in node.body)
     if isinstance(node, ast.ClassDef):
         derived = any(getattr(base, "id", "") != "object" for base in node.bases)
-        names = [n for n in node.body if not isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
-        return bool(node.decorator_list or node.keywords) or derived and methods or any(acts(n, "", methods) for n in names)
+        asked = any(reads(base, names) for base in node.bases)
+        rest = [n for n in node.body if not isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        return asked or bool(node.decorator_list or node.keywords) or derived and methods or any(acts(n, "", known) for n in rest)
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return any(name == "*" or name.startswith("test_") or name == "check" and entry for name in bound(node))
     if isinstance(node, (ast.Assign, ast.AnnAssign)):
         plain = all(isinstance(t, ast.Name) and not t.id.startswith("__") for t in getattr(node, "targets", None) or [node.target])
-        return not plain or node.value is not None and not value(node.value)
+        asked = isinstance(node, ast.AnnAssign) and reads(node.annotation, names)
+        return asked or not plain or node.value is not None and not value(node.value)
     if isinstance(node, ast.If):  # the main guard: the tests are no main program
-        return ast.dump(node.test) not in MAIN or any(acts(n, entry, methods) for n in node.orelse)
+        return ast.dump(node.test) not in MAIN or any(acts(n, entry, known) for n in node.orelse)
     if isinstance(node, (ast.Expr, ast.Return)):
         return node.value is not None and not value(node.value)
     return not isinstance(node, (ast.Pass, ast.Global, ast.Nonlocal))
+
+
+def reads(node, names):
+    """Whether an annotation or a base reads a name that neither Python nor a text of the task has: the code has it, or it fails."""
+    return any(isinstance(n, ast.Name) and n.id not in names and n.id not in BUILTIN for n in ast.walk(node))
 
 
 def value(node):

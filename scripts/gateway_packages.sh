@@ -23,10 +23,10 @@ if test "${1-}" = all; then # some of them want other versions of openai
 fi
 # shellcheck source=/dev/null
 . "$here/alone.sh"
-alone "$folder/npm" "gateway_packages: another installation"
+if ! test -e "$folder/node_modules/.bin/pi" || test "${1-}" = all; then alone "$folder/npm" "gateway_packages: another installation"; fi
 if test "${1-}" = all && command -v npm >/dev/null && ! test -e "$folder/more/ready"; then
   # shellcheck disable=SC2086 # one word a package
-  if npm install --silent --no-audit --no-fund --prefix "$folder/more" $cli >&2; then
+  if npm install --silent --no-audit --no-fund --prefix "$folder/more" $cli >&2 9>&-; then
     touch "$folder/more/ready"
   else
     echo "gateway_packages: opencode and Codex cannot be installed; their tests skip" >&2
@@ -36,7 +36,7 @@ if test "${1-}" = all && test -n "${NO_CLAUDE_CODE-}"; then
   rm -rf "$folder/claude"
   echo "gateway_packages: NO_CLAUDE_CODE is set: the test of Claude Code skips" >&2
 elif test "${1-}" = all && command -v npm >/dev/null && ! test -e "$folder/claude/ready"; then
-  if npm install --silent --no-audit --no-fund --prefix "$folder/claude" "$claude" >&2 && "$folder/claude/node_modules/.bin/claude" --version >&2; then
+  if npm install --silent --no-audit --no-fund --prefix "$folder/claude" "$claude" >&2 9>&- && "$folder/claude/node_modules/.bin/claude" --version >&2 9>&-; then
     touch "$folder/claude/ready"
   else
     rm -rf "$folder/claude"
@@ -45,7 +45,7 @@ elif test "${1-}" = all && command -v npm >/dev/null && ! test -e "$folder/claud
 fi
 if ! test -e "$folder/node_modules/.bin/pi"; then
   if command -v npm >/dev/null; then
-    npm install --silent --no-audit --no-fund --prefix "$folder" "$node" >&2 || echo "gateway_packages: pi cannot be installed; its test skips" >&2
+    npm install --silent --no-audit --no-fund --prefix "$folder" "$node" >&2 9>&- || echo "gateway_packages: pi cannot be installed; its test skips" >&2
   else
     echo "gateway_packages: npm is missing: apt-get install npm; the test of pi skips" >&2
   fi

@@ -229,6 +229,9 @@ func (e *environment) dataOf(s environments.Start) map[string]any {
 	}
 	reset := e.source.reset
 	for key, v := range s.Task.Fields {
+		if key == "seed" { // Reset's own
+			continue
+		}
 		_, named := reset.Properties[key]
 		if named || !s.Spare(key) || !s.Reserves(key) && !reset.closed() {
 			data[key] = v

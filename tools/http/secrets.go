@@ -13,6 +13,9 @@ import (
 // harmless are the headers whose values are no secret.
 var harmless = []string{"Accept", "Accept-Encoding", "Accept-Language", "Cache-Control", "Content-Type", "Host", "User-Agent"}
 
+// composed are the headers whose values hold several, each of which may be a secret.
+var composed = []string{"Authorization", "Cookie", "Proxy-Authorization"}
+
 const (
 	shortestSecret = 4 // bytes; shorter ones would be found in anything
 	shortestPart   = 8 // of one of several values of a header, which may be a word such as dark or true
@@ -39,8 +42,10 @@ func (s *service) hide(c config) {
 			continue
 		}
 		all(v)
-		for _, part := range parts(v) {
-			all(part)
+		if slices.Contains(composed, http.CanonicalHeaderKey(name)) {
+			for _, part := range parts(v) {
+				all(part)
+			}
 		}
 		scheme, rest, _ := strings.Cut(v, " ") // Bearer, Basic
 		all(rest)
