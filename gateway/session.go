@@ -460,7 +460,7 @@ func rolesOf(t *trajectory.Trajectory) (out []string) {
 		if turn.Reward != nil {
 			reward = fmt.Sprint(*turn.Reward)
 		}
-		out = append(out, string(turn.Role)+"\x00"+turn.FinalAnswer+"\x00"+reward)
+		out = append(out, fmt.Sprint(turn.Role, "\x00", turn.AnsweredThisTurn, "\x00", turn.FinalAnswer, "\x00", reward))
 	}
 	return out
 }

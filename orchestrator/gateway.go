@@ -105,7 +105,10 @@ func (d *desk) place(task trajectory.Task) (rollout.Place, error) {
 	defer d.mu.Unlock()
 	p := rollout.Place{Phase: store.Gateway, Group: d.next, Task: task}
 	if p.Task.ID == "" {
-		p.Task.ID = p.ID()
+		for _, taken := d.tasks[p.ID()]; taken; _, taken = d.tasks[p.ID()] { // an agent called a task of its own so
+			p.Group++
+		}
+		p.Task.ID, d.next = p.ID(), p.Group
 	}
 	is, err := contentOf(p.Task)
 	if err != nil {

@@ -155,3 +155,14 @@ func TestTasksWithOneID(t *testing.T) {
 		kill()
 	}
 }
+
+// An agent may call a task of its own as the gateway calls those without an id: these get the next names that are free.
+func TestATaskWithTheNameOfALaterOne(t *testing.T) {
+	post, _ := aDesk(t, t.TempDir())
+	for _, body := range []string{
+		`{}`, `{"task":{"id":"gateway-0-2-0","prompt":[{"role":"user","content":"2+2?"}]}}`, `{}`, `{}`,
+	} {
+		status, text := post("/agentfly/sessions", "begin", body)
+		require.Equal(t, http.StatusOK, status, text)
+	}
+}

@@ -72,7 +72,7 @@ func Replay(ctx context.Context, dir, output string, r Registries, out io.Writer
 	}()
 	defer func() { err = stopped(ctx, err, "steps that are the same: %d of %d", t.state.Step, len(done)) }()
 	var last checkpoint.State
-	if _, err := last.Load(dir); err != nil {
+	if _, err := last.Load(dir); err != nil && !errors.Is(err, checkpoint.ErrGone) { // then all that is recorded is done again
 		return err
 	}
 	t.state.Data = last.Data

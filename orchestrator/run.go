@@ -184,6 +184,9 @@ func (r *run) stepsLeft(j *job.Job) error {
 // loadState loads the state of the last checkpoint of a run that is resumed, and returns the folder of that checkpoint; "": there is none.
 func (r *run) loadState(files []data.File) (from string, err error) {
 	if r.options.Resume {
+		if err := checkpoint.PutBack(r.folder.Dir); err != nil {
+			return "", err
+		}
 		if from, err = r.state.Load(r.folder.Dir); err != nil {
 			return "", err
 		}

@@ -59,6 +59,7 @@ func TestACheckpointThatWasMovedAsideComesBack(t *testing.T) {
 		}
 		var s State
 		if c.loaded { // as a run that goes on does before it opens the folder
+			require.NoError(t, PutBack(run))
 			_, err := s.Load(run)
 			require.NoError(t, err)
 		}
@@ -102,6 +103,7 @@ func TestALastCheckpointThatIsGone(t *testing.T) {
 	require.NoError(t, os.RemoveAll(dir))
 	_, err = s.Load(run)
 	require.EqualError(t, err, "orchestrator: checkpoint: "+dir+remedy)
+	require.ErrorIs(t, err, ErrGone)
 }
 
 // A checkpoint that does not fit is told in one short line, with what to do; the one before stays the last.

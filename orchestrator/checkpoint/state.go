@@ -30,15 +30,23 @@ func (s *State) Add(r report.Step, finished int) {
 	s.Totals.Add(r, finished)
 }
 
+// ErrGone says that the last checkpoint of a run was saved and is gone.
+var ErrGone = errors.New("is gone")
+
+// PutBack gives the last checkpoint of a run folder its place back, where a kill left it moved aside. The run must be nobody else's.
+func PutBack(dir string) error {
+	if err := modelfile.PutBack(target(LastOf(dir))); err != nil {
+		return fmt.Errorf("orchestrator: checkpoint: %w", err)
+	}
+	return nil
+}
+
 // Load reads the state of the last complete checkpoint of a run folder and returns the checkpoint's folder; "" when the
-// run had saved none yet. One that was saved and is gone is an error: without it the run would begin again.
+// run had saved none yet. One that was saved and is gone is ErrGone: without it the run would begin again.
 func (s *State) Load(dir string) (string, error) {
 	last := LastOf(dir)
 	if _, err := os.Lstat(last); errors.Is(err, os.ErrNotExist) {
 		return "", nil
-	}
-	if err := modelfile.PutBack(target(last)); err != nil {
-		return "", fmt.Errorf("orchestrator: checkpoint: %w", err)
 	}
 	data, err := os.ReadFile(filepath.Join(last, StateFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -62,7 +70,7 @@ func gone(last string) error {
 	if _, err := os.Stat(path); err == nil {
 		path = filepath.Join(path, StateFile)
 	}
-	return fmt.Errorf("orchestrator: checkpoint: %s is gone: %s", path, remedy(filepath.Dir(last)))
+	return fmt.Errorf("orchestrator: checkpoint: %s %w: %s", path, ErrGone, remedy(filepath.Dir(last)))
 }
 
 // target is the path that a link leads to, whether or not anything is there; that of a folder is its own.
