@@ -158,7 +158,8 @@ func TestTasksWithOneID(t *testing.T) {
 
 // An agent may call a task of its own as the gateway calls those without an id: these get the next names that are free.
 func TestATaskWithTheNameOfALaterOne(t *testing.T) {
-	post, _ := aDesk(t, t.TempDir())
+	post, kill := aDesk(t, t.TempDir())
+	defer kill()
 	for _, body := range []string{
 		`{}`, `{"task":{"id":"gateway-0-2-0","prompt":[{"role":"user","content":"2+2?"}]}}`, `{}`, `{}`,
 	} {
