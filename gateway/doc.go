@@ -16,8 +16,8 @@
 // sampling, with keep-alives before.
 //
 // A Session holds its calls (which of them a request asks for again), spending (of the budget), prompts (ids of a request's messages), growth (the
-// trajectory, and the history that later calls go on after), recovered (what an earlier process recorded, with what was posted then) and faults. None of
-// them knows the session.
+// trajectory, and the history that later calls go on after), recovered (what an earlier process recorded, with what was posted then), faults and
+// refusals. None of them knows the session.
 //
 // It does not start agents (package orchestrator/rollout does), score trajectories or train.
 package gateway

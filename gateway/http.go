@@ -77,6 +77,15 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 		said.Fail(w, err)
 		return
 	}
+	path := r.URL.Path
+	if len(p.keys) > 0 { // who reads a failure needs no key
+		path = strings.Replace(path, sessionkey.PathPrefix+p.keys[0], "", 1)
+	}
+	path = wording.Clip(path, 80)
+	note := func(err error) { s.refusals.note(r.Method+" "+path, err) }
+	if said = (noted{said, note}); d != nil {
+		d = said
+	}
 	switch {
 	case p.route == "models" && r.Method == http.MethodGet:
 		reply(w, http.StatusOK, map[string]any{"object": "list", "data": []any{h.model(h.o.Model)}, "has_more": false})
@@ -85,13 +94,17 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	case p.route == rewardRoute && r.Method == http.MethodPost:
 		h.reward(w, r, said, s)
 	case p.route == "messages/count_tokens" && r.Method == http.MethodPost:
-		h.count(w, r, s)
+		h.count(w, r, noted{dialects.MessagesCount(), note}, s)
 	case d != nil && r.Method == http.MethodPost:
 		h.answer(w, r, d, s, p)
 	case d != nil:
-		said.Fail(w, &dialects.Error{Status: http.StatusMethodNotAllowed, Message: fmt.Sprintf("%s takes POST, not %s", wording.Clip(r.URL.Path, 80), r.Method)})
+		said.Fail(w, &dialects.Error{Status: http.StatusMethodNotAllowed, Message: fmt.Sprintf("%s takes POST, not %s", path, r.Method)})
 	default:
-		said.Fail(w, &dialects.Error{Status: http.StatusNotFound, Message: fmt.Sprintf("there is no route %s %s", r.Method, wording.Clip(r.URL.Path, 80))})
+		message := fmt.Sprintf("there is no route %s %s", r.Method, path)
+		if strings.HasPrefix(p.route, "v1/") {
+			message += "; leave one /v1 out, with which OPENAI_BASE_URL ends"
+		}
+		said.Fail(w, &dialects.Error{Status: http.StatusNotFound, Message: message})
 	}
 }
 
@@ -166,8 +179,7 @@ func (h *handler) reward(w http.ResponseWriter, r *http.Request, d dialects.Dial
 }
 
 // count answers how many tokens a conversation has. It is no call: nothing is sampled or recorded.
-func (h *handler) count(w http.ResponseWriter, r *http.Request, s *Session) {
-	d := dialects.MessagesCount()
+func (h *handler) count(w http.ResponseWriter, r *http.Request, d dialects.Dialect, s *Session) {
 	q, err := h.read(w, r, d)
 	if err != nil {
 		d.Fail(w, err)

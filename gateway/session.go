@@ -53,6 +53,7 @@ type Session struct {
 	prompts  prompter
 	spending spending
 	faults   faults
+	refusals refusals
 	tenure   tenure
 
 	logs      sync.Mutex // held from a change of the trajectory until it is stored; taken before mu, which is not held meanwhile
@@ -424,6 +425,7 @@ type Outcome struct {
 	Posted  *float64 // the sum of the rewards that were posted for the trajectory; nil: none was
 	Cut     bool     // a token limit of the job's cut the agent's last completion, so that the trajectory has no answer
 	Broke   error    // of the engine, where it had no answer to the newest call
+	Refusal error    // why the newest request was refused, if one was and no call was answered since; nil: none
 	Err     error    // what the trajectory cannot stand with: a turn that could not be stored, another run's weights; nil: nothing
 }
 
@@ -445,7 +447,7 @@ func (s *Session) Finish() Outcome {
 	dropped := len(s.recovered.turns) > 0 && s.recovered.posts.drop()
 	broke, failed := s.faults.all()
 	refused := s.spending.beyond()
-	out := Outcome{Calls: s.calls.arrived - refused, Refused: refused, Unasked: s.fork.before(&s.calls), Cut: cut, Broke: broke, Err: failed, Posted: payPosts(t)}
+	out := Outcome{Calls: s.calls.arrived - refused, Refused: refused, Unasked: s.fork.before(&s.calls), Cut: cut, Broke: broke, Refusal: s.refusals.newest(), Err: failed, Posted: payPosts(t)}
 	if s.recovered.ahead() || dropped || !slices.Equal(before, rolesOf(t)) {
 		s.recovered.taken = -1
 		s.o.Rewrite() // also where it was before: what was stored since says otherwise
@@ -501,5 +503,6 @@ func (s *Session) append(c *call, q asked, p prompt, turn trajectory.Turn, done 
 	c.turn = s.growth.add(q, p, turn, done, reply, echoes, asked)
 	s.spending.sample(len(done.TokenIDs))
 	s.faults.breaks(nil)
+	s.refusals.settle()
 	return reply, nil
 }

@@ -142,10 +142,14 @@ func (r *Sampler) external(ctx context.Context, p Place, t, recovered *trajector
 		return nil, &failure{trajectory.OriginStore, became.Err}
 	case became.Broke != nil: // the agent had to go on without a reply, or to give up
 		return nil, &failure{trajectory.OriginEngine, fmt.Errorf("orchestrator: %w", became.Broke)}
+	case err != nil && became.Refusal != nil: // the reason first: what the agent printed of it may be long
+		return nil, &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s: %w; %w", t.ID, became.Refusal, err)}
 	case err != nil:
 		return nil, &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s: %w", t.ID, err)}
 	case became.Unasked > 0:
 		return nil, &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s: %w: it ended, and %d of the calls that lead to the fork did not come", t.ID, gateway.ErrOtherWay, became.Unasked)}
+	case len(t.Turns) == 0 && became.Refusal != nil:
+		return nil, &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s: %w; the agent ended and got no reply", t.ID, became.Refusal)}
 	case len(t.Turns) == 0:
 		return nil, &failure{trajectory.OriginAgent, fmt.Errorf("orchestrator: %s: the agent ended and never called the gateway at %s; it must take its base URL and its key from its environment", t.ID, x.URL)}
 	}

@@ -67,6 +67,45 @@ func (l *lateRunner) Run(ctx context.Context, _ external.Assignment) (external.E
 
 func (l *lateRunner) Close() error { return nil }
 
+// agentOf is an agent in Go: it gets the gateway's address and its key.
+type agentOf func(url, key string) error
+
+func (a agentOf) Enter(ctx context.Context) (func(), error) { return func() {}, ctx.Err() }
+
+func (a agentOf) Run(_ context.Context, as external.Assignment) (end external.Ended, err error) {
+	return end, a(as.URL, as.Key)
+}
+
+func (a agentOf) Close() error { return nil }
+
+// The failure of an agent that ends behind a refused request says what the gateway refused: the agent's own words often hold the status alone.
+func TestAFailureNamesTheRefusedRequest(t *testing.T) {
+	gaveUp := errors.New("the agent ended with exit status 1; it printed last: HTTP Error 404: Not Found")
+	const refused = "orchestrator: train-0-0-0: the gateway refused POST /v1/v1/chat/completions (404): there is no route POST /v1/v1/chat/completions; leave one /v1 out, with which OPENAI_BASE_URL ends; "
+	for name, c := range map[string]struct {
+		err  error
+		says string
+	}{
+		"that fails":      {gaveUp, refused + gaveUp.Error()},
+		"that just ended": {nil, refused + "the agent ended and got no reply"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("x") })
+			g := guests(t, r, agentOf(func(url, key string) error {
+				status, body := post(t, url+"/v1/v1/chat/completions", key, `{"messages":[{"role":"user","content":"x"}]}`)
+				require.Equal(t, http.StatusNotFound, status, body)
+				return c.err
+			}))
+			server := httptest.NewServer(g)
+			t.Cleanup(server.Close)
+			r.External.URL = server.URL
+			got := r.Sample(t.Context(), rollout.Place{Phase: "train", Task: rollouttest.Task("q", "1+1?", "2")})
+			require.Equal(t, trajectory.OriginAgent, got.ErrOrigin)
+			require.Equal(t, c.says, got.Err)
+		})
+	}
+}
+
 // Waiting for a place is no time of the trajectory: its deadline begins with its agent.
 func TestWaitingForAPlaceIsNoTimeOfAnAgent(t *testing.T) {
 	r := rollouttest.New(t, func(engines.Request) (engines.Completion, error) { return rollouttest.Say("x") })
