@@ -55,6 +55,9 @@ func (f *action) Parse(_ context.Context, completion string) (Parsed, error) {
 	calls, errs, _ := collect(f, text)
 	if len(calls) == 0 && len(errs) == 0 {
 		errs = []string{"there is no action; write <action>...</action>"}
+		if strings.TrimSpace(completion) == "" { // of special tokens alone, say; plain text is an action too
+			errs = []string{"the completion was empty; write an action"}
+		}
 	}
 	return Parsed{Calls: calls, Errors: errs}, nil
 }

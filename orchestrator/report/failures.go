@@ -19,10 +19,11 @@ const (
 )
 
 // FailureLines say why trajectories of a step failed, a line for each cause, and what the calls of tools answered that failed: how many, and the
-// most frequent message of each tool.
+// most frequent message of each tool, and of the calls and actions that could not be read.
 func FailureLines(groups []trajectory.Group) []string {
 	all, failed := 0, causes{}
 	calls, byTool := map[string]int{}, map[string]causes{}
+	made := 0
 	for _, g := range groups {
 		for _, t := range g.Trajectories {
 			if t.StopReason == trajectory.StopCancelled {
@@ -37,6 +38,7 @@ func FailureLines(groups []trajectory.Group) []string {
 				}
 				for _, r := range turn.Results {
 					name := r.Call.Name
+					made++
 					if calls[name]++; !r.Failed {
 						continue
 					}
@@ -55,8 +57,10 @@ func FailureLines(groups []trajectory.Group) []string {
 	for _, name := range names[:min(len(names), mostCauses)] {
 		told := byTool[name]
 		worst := told.sorted()[0]
-		what := cmp.Or(wording.Clip(strings.Join(strings.Fields(name), " "), 64), "(no name)")
-		line := fmt.Sprintf("tool errors %d/%d  %s: %s", told.total(), calls[name], what, worst.text)
+		line := fmt.Sprintf("tool errors %d/%d  %s: %s", told.total(), calls[name], wording.Clip(strings.Join(strings.Fields(name), " "), 64), worst.text)
+		if name == "" { // a call or an action that cannot be read names no tool
+			line = fmt.Sprintf("unreadable %d/%d  %s", told.total(), made, worst.text)
+		}
 		if worst.n < told.total() {
 			line += fmt.Sprintf(" (%d of them)", worst.n)
 		}

@@ -32,7 +32,8 @@ func result(name, arguments string, cause trajectory.Cause, text string) traject
 	return r
 }
 
-// Failures of a step are counted by cause: the same text but for numbers and names in quotes, wherever it happened.
+// Failures of a step are counted by cause: the same text but for numbers and names in quotes, wherever it happened. Calls and actions that cannot be read
+// are of no tool.
 func TestFailuresByCause(t *testing.T) {
 	var all []*trajectory.Trajectory
 	for i := range 16 {
@@ -52,6 +53,10 @@ func TestFailuresByCause(t *testing.T) {
 		"failed 3/22  other causes; agentfly inspect trajectory shows them",
 		"tool errors 3/4  search: page 7 is gone (2 of them)",
 	}, FailureLines([]trajectory.Group{{Trajectories: all}}))
+	require.Equal(t, []string{"unreadable 2/3  the completion was empty; write an action"}, FailureLines([]trajectory.Group{{Trajectories: []*trajectory.Trajectory{called(
+		result("", "", trajectory.CauseParse, "Error: the completion was empty; write an action"), result("", "", trajectory.CauseParse, "Error: the completion was empty; write an action"),
+		result("walk", "{}", "", "a wall"),
+	)}}}), "what cannot be read is of no tool")
 	require.Empty(t, FailureLines([]trajectory.Group{{Trajectories: []*trajectory.Trajectory{{}, called(result("calc", "{}", "", "4"))}}}))
 	require.Empty(t, FailureLines(nil))
 	var invented []*trajectory.Trajectory
