@@ -121,7 +121,7 @@ func TestADistillationWithoutRewardsHasNone(t *testing.T) {
 		require.Empty(t, s.Tasks)
 		require.Empty(t, s.Reward)
 		var said []string
-		s.Print(func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }, "d", "job.yaml", "last", "")
+		s.Print(func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }, "d", "job.yaml", "last", "", true)
 		require.NotRegexp(t, "reward|held-out tasks", strings.Join(said, "\n"))
 		require.Contains(t, strings.Join(said, "\n"), "held-out KL")
 	})

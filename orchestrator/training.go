@@ -360,6 +360,6 @@ func (t *training) writeSummary(ctx context.Context) error {
 	if t.console.event != nil {
 		t.console.event(Event{Kind: Summarized, Step: s.Steps, Summary: &s})
 	}
-	s.Print(t.console.say, t.dir, t.session.Job.Path(), checkpoint.LastOf(t.dir), best)
+	s.Print(t.console.say, t.dir, t.session.Job.Path(), checkpoint.LastOf(t.dir), best, job.Talks(t.session.Job))
 	return nil
 }

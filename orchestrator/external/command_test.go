@@ -1,12 +1,14 @@
 package external_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/orchestrator/external"
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // The hosts that an agent's clients reach without a proxy are the user's, this machine and the gateway's, under both names of the variable, whichever of
@@ -39,6 +41,23 @@ func TestHostsWithoutAProxy(t *testing.T) {
 			require.NoError(t, err, end.Output)
 			require.Equal(t, []string{c.wantUpper, c.wantLower}, strings.Split(strings.TrimSpace(end.Output), "\n"))
 		})
+	}
+}
+
+// The task of an agent has its fields, also where there are none, as in a chat.
+func TestATaskWithoutFields(t *testing.T) {
+	for fields, a := range map[string]external.Assignment{`{}`: {ID: "chat-0-0-0"}, `{"answer":2}`: {Task: trajectory.Task{Fields: map[string]any{"answer": 2}}}} {
+		a.Key = "sk"
+		agent := &external.Command{Args: []string{"sh", "-c", `cat "$AGENTFLY_TASK"`}, Folder: t.TempDir()}
+		end, err := agent.Run(t.Context(), a)
+		require.NoError(t, err, end.Output)
+		var told struct {
+			ID   string `json:"id"`
+			Key  string `json:"api_key"`
+			Task struct{ Fields json.RawMessage }
+		}
+		require.NoError(t, json.Unmarshal([]byte(end.Output), &told), end.Output)
+		require.Equal(t, []string{a.ID, "sk", fields}, []string{told.ID, told.Key, string(told.Task.Fields)}, end.Output)
 	}
 }
 

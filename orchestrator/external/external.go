@@ -30,6 +30,23 @@ type Assignment struct {
 	Held <-chan struct{}           `json:"-"` // closed when somebody called
 }
 
+// MarshalJSON implements json.Marshaler. The task always has its fields, which agents look into: a conversation and a session of an agent's own have none.
+func (a Assignment) MarshalJSON() ([]byte, error) {
+	type plain Assignment
+	type task struct {
+		trajectory.Task
+		Fields map[string]any `json:"fields"`
+	}
+	of := task{a.Task, a.Task.Fields}
+	if of.Fields == nil {
+		of.Fields = map[string]any{}
+	}
+	return json.Marshal(struct {
+		plain
+		Task task `json:"task"`
+	}{plain(a), of})
+}
+
 // Ended is what an agent left behind.
 type Ended struct {
 	Answer *string  `json:"answer"` // nil: the last reply without a call is the answer

@@ -94,6 +94,9 @@ func docOf(f reflect.StructField, known *agents.Registry) string {
 	return f.Tag.Get("doc") + ". " + strings.Join(list, "; ")
 }
 
+// Talks tells whether a person can talk to a job's policy: in an environment nobody answers, and a program of its own expects its tasks.
+func Talks(j *Job) bool { return j.Environment == nil && j.Agent.Kind != agents.External }
+
 // checkExternal finds contradictions in the settings of agents that are programs of their own.
 func checkExternal(j *Job, fail func(path, format string, args ...any)) {
 	a := j.Agent

@@ -101,8 +101,8 @@ func firstAndLast(steps []float64) map[string]float64 {
 type Say func(format string, args ...any)
 
 // Print says what a run came to, and what to do next. dir is its folder, job the job's file, last its last checkpoint and bestKept that of
-// its best evaluation; "": none was kept.
-func (s Summary) Print(say Say, dir, job, last, bestKept string) {
+// its best evaluation; "": none was kept. talks: a person can chat with its policy.
+func (s Summary) Print(say Say, dir, job, last, bestKept string, talks bool) {
 	line := func(label, format string, args ...any) { say("%-14s "+format, append([]any{label}, args...)...) }
 	say("")
 	steps := "steps"
@@ -161,7 +161,11 @@ func (s Summary) Print(say Say, dir, job, last, bestKept string) {
 	if s.Loss == nil && len(s.Eval) > 0 {
 		next = append(next, "agentfly eval "+job+" --model "+dir)
 	}
-	for i, command := range append(next, "agentfly chat "+dir, "agentfly serve "+dir) {
+	look := "agentfly try " + job + " --model " + dir
+	if talks {
+		look = "agentfly chat " + dir
+	}
+	for i, command := range append(next, look, "agentfly serve "+dir) {
 		line([]string{"next", ""}[min(i, 1)], "%s", command)
 	}
 }

@@ -9,10 +9,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func printed(s Summary, bestKept string) string {
+func printed(s Summary, bestKept string) string { return printedOf(s, bestKept, true) }
+
+func printedOf(s Summary, bestKept string, talks bool) string {
 	var out []string
-	s.Print(func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }, "run", "job.yaml", "run/checkpoints/last", bestKept)
+	s.Print(func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }, "run", "job.yaml", "run/checkpoints/last", bestKept, talks)
 	return strings.Join(out, "\n")
+}
+
+// Where nobody can chat with the policy, the summary offers to sample a trajectory instead.
+func TestTheSummaryOffersWhatTheJobCanDo(t *testing.T) {
+	out := printedOf(Summary{Job: "walk", Eval: map[string]float64{}}, "", false)
+	require.NotContains(t, out, "chat")
+	require.True(t, strings.HasSuffix(out, `
+next           agentfly inspect trajectory --run run --view
+               agentfly try job.yaml --model run
+               agentfly serve run`), out)
 }
 
 func TestTheSummaryOfARun(t *testing.T) {
