@@ -565,6 +565,12 @@ class Adapter:
             pass
         return self.call(self.env.reset, **arguments)
 
+    def first(self, observation, prompt):
+        """The observation of a reset, which may be none where the task has a prompt to begin with."""
+        if observation is None and not prompt:
+            raise Refused("reset gave None; return the first observation")
+        return observation
+
     def step(self, action):
         raise NotImplementedError
 
@@ -634,14 +640,15 @@ class Gymnasium(Adapter):
         else:
             self.refuse(fields)
         out = self.begin(**arguments)
+        observation, info = out, {}
         if options is not None:
             unread = set(fields) - options.seen - set(self.config.get("fields") or ())
             self.refuse(unread, "its reset did not look at it among its options; leave it out, or list it in the parameter fields where it is read later")
         if isinstance(out, tuple) and len(out) == 2 and isinstance(out[1], dict):
-            return self.shown(out[0]), out[1]
-        if self.config["protocol"] == "gymnasium":
+            observation, info = out
+        elif self.config["protocol"] == "gymnasium" and out is not None:
             raise Refused("reset gave %s; with protocol gymnasium it gives an observation and a dict, so write protocol: gym" % what(out))
-        return self.shown(out), {}
+        return self.first(self.shown(observation), prompt), info
 
     def step(self, action):
         out = self.call(self.env.step, self.text(action))
@@ -867,7 +874,7 @@ class OpenEnv(Adapter):
         if "seed" in self.takes:
             arguments["seed"] = seed
         out = self.begin(**arguments)
-        return self.shown(out), getattr(out, "metadata", None) or {}
+        return self.first(self.shown(out), prompt), getattr(out, "metadata", None) or {}
 
     def shown(self, out):
         """What the observation's text is made of: its fields without those that every observation has; of a single text, that."""

@@ -353,6 +353,17 @@ func TestMisbehaviour(t *testing.T) {
 			require.ErrorContains(t, err, want)
 		})
 	}
+	for _, how := range []string{"none", "none and info"} { // an agent would have nothing to read
+		t.Run("reset "+how, func(t *testing.T) {
+			_, e := world(t, "Bad", map[string]any{"kwargs": map[string]any{"how": how}})
+			_, err := e.Reset(t.Context(), begin(0, nil))
+			require.ErrorContains(t, err, "Bad: reset gave None; return the first observation")
+			prompted := begin(0, nil)
+			prompted.Task.Prompt = []trajectory.Message{trajectory.Text("user", "Walk.")}
+			_, err = e.Reset(t.Context(), prompted)
+			require.NoError(t, err, "the prompt of its task is enough to begin with")
+		})
+	}
 	t.Run("tolerated", func(t *testing.T) {
 		_, e := world(t, "Bad", map[string]any{"max_observation": 1000})
 		_, err := e.Reset(t.Context(), begin(0, nil))

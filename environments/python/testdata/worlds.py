@@ -216,6 +216,8 @@ class Bad:
     def reset(self, seed=None):
         if self.how == "reset":
             return 3, 4, 5
+        if self.how in ("none", "none and info"):
+            return None if self.how == "none" else (None, {})
         return "begin"
 
     def step(self, action):
