@@ -68,7 +68,7 @@ func Evaluate(ctx context.Context, r rollout.Sampler, db *store.Store, name stri
 	if j.Eval.Samples > 1 {
 		e.Samples = j.Eval.Samples
 	}
-	e.Score(groups, report.Scoring{K: j.Eval.PassAt(), Success: j.Data.Success, By: j.Eval.By})
+	e.Score(groups, report.Scoring{K: j.Eval.PassAt(), Success: j.Data.Success, By: j.Eval.By, Acts: j.Environment != nil})
 	if trajectories := len(tasks) * max(1, j.Eval.Samples); e.Failed == trajectories {
 		return e, fmt.Errorf("orchestrator: evaluation %s: every trajectory failed, the first with: %s", name, groups[0].Trajectories[0].Err)
 	}

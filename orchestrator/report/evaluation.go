@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/agentfly/agentfly/orchestrator/data"
 	"github.com/agentfly/agentfly/orchestrator/rollout"
@@ -33,6 +34,8 @@ type Evaluation struct {
 
 	By       string   `json:"by,omitempty" doc:"the field whose values the table shows; left out where there is one value"`
 	failures []string // what failed in it, by cause; for people, and not recorded
+
+	acts, answerless bool // its trajectories act in an environment; no task has an answer. For people too
 
 	Sources map[string]Score `json:"sources,omitempty" doc:"the table: by value of the field, the keys tasks, reward, accuracy, pass and failed of its tasks; without reward and accuracy where none of their trajectories finished, and without reward where the job has none"`
 }
@@ -73,7 +76,14 @@ func (e Evaluation) String() string {
 	if e.ReverseKL != nil {
 		return fmt.Sprintf("%-12s reverse KL %.4f nats a token, reward %s of %d tasks, %.0f s", e.Name, *e.ReverseKL, shown("%.3f", e.reward()), e.Tasks, e.Seconds)
 	}
-	return fmt.Sprintf("%-12s reward %s, right answers %.0f%% of %d tasks, %d tool calls (%d failed), %.0f s", e.Name, shown("%.3f", e.reward()), 100*e.Accuracy, e.Tasks, e.Calls, e.FailedCalls, e.Seconds)
+	right, calls := fmt.Sprintf(", right answers %.0f%%", 100*e.Accuracy), "tool calls"
+	switch {
+	case e.acts:
+		right, calls = fmt.Sprintf(", solved %.0f%%", 100*e.Accuracy), "actions"
+	case e.answerless:
+		right = ""
+	}
+	return fmt.Sprintf("%-12s reward %s%s of %d tasks, %d %s (%d failed), %.0f s", e.Name, shown("%.3f", e.reward()), right, e.Tasks, e.Calls, calls, e.FailedCalls, e.Seconds)
 }
 
 // Scoring says how the trajectories of an evaluation are scored.
@@ -81,6 +91,7 @@ type Scoring struct {
 	K       []int    // of pass@k
 	Success *float64 // the reward of a success; nil: the right answer is one
 	By      string   // the field whose values the table shows
+	Acts    bool     // the trajectories act in an environment, which says what is solved
 }
 
 // Score fills in what the trajectories of the tasks say.
@@ -97,6 +108,8 @@ func (e *Evaluation) Score(groups []trajectory.Group, s Scoring) {
 	e.Parts, e.Errors = map[string]float64{}, map[string]int{}
 	e.count(groups)
 	e.failures = FailureLines(groups)
+	e.acts = s.Acts
+	e.answerless = !slices.ContainsFunc(groups, func(g trajectory.Group) bool { return g.Task.Fields["answer"] != nil })
 }
 
 // Failures say what failed in an evaluation that was done just now, by cause.

@@ -112,6 +112,20 @@ func TestTheScoresOfAnEvaluation(t *testing.T) {
 	require.Len(t, e.Lines(), 1)
 }
 
+// What an evaluation measured has its own name: goals of an environment, right answers, and nothing but the reward where no task has an answer.
+func TestWhatAnEvaluationCallsASuccess(t *testing.T) {
+	acted := &trajectory.Trajectory{Reward: 1, Turns: []trajectory.Turn{{Results: []trajectory.ToolResult{{Outcome: &trajectory.Outcome{Success: true}}}}}}
+	for want, g := range map[string]trajectory.Group{
+		"after        reward 1.000, solved 100% of 1 tasks, 1 actions (0 failed), 0 s":         {Trajectories: []*trajectory.Trajectory{acted}},
+		"after        reward 1.000, right answers 0% of 1 tasks, 0 tool calls (0 failed), 0 s": {Task: trajectory.Task{Fields: map[string]any{"answer": "x"}}, Trajectories: []*trajectory.Trajectory{{Reward: 1}}},
+		"after        reward 1.000 of 1 tasks, 0 tool calls (0 failed), 0 s":                   {Trajectories: []*trajectory.Trajectory{{Reward: 1}}},
+	} {
+		e := Evaluation{Name: "after"}
+		e.Score([]trajectory.Group{g}, Scoring{Acts: g.Trajectories[0].Turns != nil})
+		require.Equal(t, want, e.String())
+	}
+}
+
 // Where the job has no rewards an evaluation has none, also when it is read back; the right answers it has all the same. One of an older program, which
 // recorded 0, is read as it is.
 func TestAnEvaluationWithoutRewardsHasNone(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
@@ -62,8 +63,12 @@ func (f *Findings) Step(b *schedule.Batch, s Step, l Learned) []string {
 	}
 	cut := f.Job.Distill == nil && f.Job.Rollout.Cut != "parse" && r.Turns != nil && r.Turns.Turns > 0 && r.Turns.Cut == r.Turns.Turns
 	if cut {
-		tell("cut", fmt.Sprintf("every completion was cut by a token limit before the model ended it (rollout.max_new_tokens %d, rollout.max_tokens %d), so none is a call or an answer; raise them, or rollout.cut: parse where completions have a fixed length",
-			f.Job.Rollout.MaxNewTokens, f.Job.Rollout.MaxTokens), firstOf(b.All))
+		read := "none is a call or an answer"
+		if f.Job.Agent.Kind == agents.External {
+			read = "the agent reads beginnings of replies"
+		}
+		tell("cut", fmt.Sprintf("every completion was cut by a token limit before the model ended it (rollout.max_new_tokens %d, rollout.max_tokens %d), so %s; raise them, or rollout.cut: parse where completions have a fixed length",
+			f.Job.Rollout.MaxNewTokens, f.Job.Rollout.MaxTokens, read), firstOf(b.All))
 	}
 	if f.Job.Distill == nil {
 		if key, text := f.flat(b, r, cut); key != "" {
@@ -109,6 +114,8 @@ func (f *Findings) flat(b *schedule.Batch, r *Rollouts, cut bool) (key, text str
 		return "constant", fmt.Sprintf("%s: every reward is %v. The completions were all cut; mend that first", head, value)
 	case value != 0 && answered == r.Trajectories.Finished:
 		return "solved", fmt.Sprintf("%s: every reward is %v. If that is the best, the tasks are solved: take harder ones, or end the run; else the reward does not tell good from bad", head, value)
+	case f.Job.Environment != nil:
+		return "constant", fmt.Sprintf("%s: every reward is %v. Hold the reply against the actions that the environment takes; take easier tasks, a reward for parts of the way, a larger rollout.group_size, or a stronger model", head, value)
 	case answered == 0:
 		return "constant", fmt.Sprintf("%s: every reward is %v, and no trajectory gave a final answer. Hold the reply against what the format %s reads and the reward wants; show it with agent.examples, teach it with sft first, or take a stronger model",
 			head, value, f.Job.Agent.Format)

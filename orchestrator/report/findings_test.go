@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
 	"github.com/agentfly/agentfly/trajectory"
@@ -133,6 +134,23 @@ func TestFindingsOfAStep(t *testing.T) {
 		}
 		require.Empty(t, f.Step(b, s, Learned{Moved: true}), "%s: it is told once", name)
 	}
+}
+
+// The notes speak of what the job has: in an environment nobody answers, and a program of its own reads replies that were cut.
+func TestFindingsOfOtherAgents(t *testing.T) {
+	f := findings(t, "}\n")
+	f.Job.Environment = &job.Environment{}
+	b, s := step(1, 0, nil, grouped(nil, 0, 0))
+	got := f.Step(b, s, Learned{Moved: true})
+	require.Len(t, got, 1)
+	require.Contains(t, got[0], "every reward is 0. Hold the reply against the actions that the environment takes; ")
+	f = findings(t, "}\n")
+	f.Job.Agent.Kind = agents.External
+	b, s = step(0, 1, nil, grouped(nil, 0, 1))
+	s.Rollouts.Turns = &Turns{Turns: 2, Cut: 2}
+	got = f.Step(b, s, Learned{Moved: true})
+	require.Len(t, got, 1)
+	require.Contains(t, got[0], "so the agent reads beginnings of replies; raise them")
 }
 
 // One kind of task that taught nothing in so many steps is told, while another one taught something.

@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"time"
+
+	"github.com/agentfly/agentfly/trajectory"
 )
 
 // Progress writes the line of each step of a process, with the time that is left.
@@ -44,8 +46,12 @@ func (s Step) progress() string {
 	if r.Turns != nil {
 		calls = r.Turns.Calls
 	}
-	return fmt.Sprintf("reward %s  answered %2d/%2d  calls %2d (%d failed)  sample %4.0f tok/s  train %4.0f tok/s", shown("%.3f", r.Reward.Mean),
-		r.Trajectories.Stops["answer"], r.Trajectories.Finished+r.Trajectories.Failed, calls.Read+calls.ParseErrors, calls.Failed,
+	ends, what, acts := r.Trajectories.Stops[string(trajectory.StopAnswer)], "answered", "calls"
+	if r.Environments != nil { // nobody answers there: an episode ends
+		ends, what, acts = r.Trajectories.Stops[string(trajectory.StopTerminated)], "ended", "actions"
+	}
+	return fmt.Sprintf("reward %s  %s %2d/%2d  %s %2d (%d failed)  sample %4.0f tok/s  train %4.0f tok/s", shown("%.3f", r.Reward.Mean),
+		what, ends, r.Trajectories.Finished+r.Trajectories.Failed, acts, calls.Read+calls.ParseErrors, calls.Failed,
 		r.Sampling.TokensPerSecond, s.Tokens.TrainPerSecond)
 }
 

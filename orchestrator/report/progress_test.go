@@ -26,6 +26,10 @@ func TestTheLineOfAStep(t *testing.T) {
 	s := Step{Rollouts: rollouts, Tokens: Tokens{TrainPerSecond: 99}, Seconds: Seconds{Step: 2}}
 	var p Progress
 	require.Equal(t, "step   1/10   reward 0.250  answered  3/ 8  calls  0 (0 failed)  sample 1234 tok/s  train   99 tok/s   2.0 s  left 18s", p.Line(s, 1, 10, false))
+	rollouts.Environments = &Environments{}
+	rollouts.Trajectories.Stops["terminated"] = 5
+	require.Equal(t, "step   1/10   reward 0.250  ended  5/ 8  actions  0 (0 failed)  sample 1234 tok/s  train   99 tok/s   2.0 s  left 18s", new(Progress).Line(s, 1, 10, false), "in an environment")
+	rollouts.Environments = nil
 	s.Seconds.Step = 4
 	require.Equal(t, "step   2/10   reward 0.250  answered  3/ 8  calls  0 (0 failed)  sample 1234 tok/s  train   99 tok/s   4.0 s  stale 1.2 (2)  waited 0.5 s  length 30 (2 cut before: 40)  left 24s", p.Line(s, 2, 10, true), "three seconds a step")
 	s.Distill = &Distill{ReverseKL: 0.5}
