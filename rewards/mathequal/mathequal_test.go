@@ -2,9 +2,11 @@ package mathequal
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/big"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,6 +40,21 @@ func TestPairs(t *testing.T) {
 		require.True(t, Equal(p.Gold, p.Gold, Options{}), p.Gold)
 		require.Equal(t, p.Equal != p.Oracle, p.Reason != "", "%s ;; %s", p.Gold, p.Answer)
 	}
+}
+
+// The page of rewards tells how many pairs there are, and of how many the oracle says otherwise, in one place.
+func TestThePageTellsHowManyPairs(t *testing.T) {
+	pairs, disputed := readPairs(t), 0
+	for _, p := range pairs {
+		if p.Equal != p.Oracle {
+			disputed++
+		}
+	}
+	page, err := os.ReadFile("../../docs/rewards.md")
+	require.NoError(t, err)
+	told := regexp.MustCompile(`(\d+) pairs`).FindAllStringSubmatch(string(page), -1)
+	require.Equal(t, [][]string{{fmt.Sprintf("%d pairs", len(pairs)), strconv.Itoa(len(pairs))}}, told)
+	require.Contains(t, strings.Join(strings.Fields(string(page)), " "), fmt.Sprintf("for each of the %d where math-verify", disputed))
 }
 
 func TestTolerance(t *testing.T) {
