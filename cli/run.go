@@ -63,11 +63,8 @@ func (c runCommands) train(x *cli.Context) error {
 		return err
 	}
 	if x.NArg() == 1 && overview.Is(x.Args().First()) {
-		run, file := x.Args().First(), "JOB"
-		if j, err := orchestrator.OfRun(run, c.registries.Agents); err == nil {
-			file = j.Path()
-		}
-		return usagef("%s is a run folder; train takes a job file, and goes on with a run by: agentfly train %s --output %s --resume", run, wording.ShellWord(file), wording.ShellWord(run))
+		run := x.Args().First()
+		return usagef("%s is a run folder; train takes a job file, and goes on with a run by: %s", run, c.resumes(run))
 	}
 	if x.IsSet("ranks") && x.Int("ranks") < 1 {
 		return usagef("--ranks is %d; allowed: 1 or more", x.Int("ranks"))
@@ -182,6 +179,20 @@ func goesOn(line []string) string {
 		words = slices.Insert(words, place, "--resume")
 	}
 	return strings.Join(words, " ")
+}
+
+// resumes is the command line that goes on with the run in a folder, of which no command line is known.
+func (e *env) resumes(dir string) string {
+	words, err := orchestrator.Resumes(dir, e.registries.Agents)
+	for i, word := range words {
+		words[i] = wording.ShellWord(word)
+	}
+	line := "agentfly " + strings.Join(words, " ")
+	if err != nil {
+		why, _, _ := strings.Cut(job.Words(err), "\n")
+		line += fmt.Sprintf(", and the options of --set that it was begun with, which cannot be told: %s", why)
+	}
+	return line
 }
 
 func (c runCommands) replay(x *cli.Context) error {

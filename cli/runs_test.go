@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/internal/terminal"
+	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/orchestrator/overview/overviewtest"
 	"github.com/agentfly/agentfly/orchestrator/runfolder"
 	"github.com/agentfly/agentfly/orchestrator/schedule"
@@ -128,6 +129,51 @@ func TestStatusOfARun(t *testing.T) {
 	_, _, err = command(t, "status")
 	var usage *UsageError
 	require.ErrorAs(t, err, &usage)
+}
+
+// A run whose process was killed says how to go on with it: with the settings that it was begun with, which its job file does not have.
+func TestAKilledRunSaysHowToGoOn(t *testing.T) {
+	killed := func(file string, sets ...string) (dir string) {
+		dir = filepath.Join(t.TempDir(), "run")
+		j, err := job.Load(file, sets...)
+		require.NoError(t, err)
+		f := runfolder.New(dir, false)
+		require.NoError(t, f.Open(j, func(string) {}))
+		require.NoError(t, f.DB.AddStep(context.Background(), 0, map[string]float64{"reward/mean": 1}, nil))
+		require.NoError(t, f.WriteNow(runfolder.Now{Host: "elsewhere", PID: 1, Written: time.Now().Add(-time.Hour)}))
+		require.NoError(t, f.Close())
+		return dir
+	}
+	says := func(dir, want string) {
+		t.Helper()
+		out, _, err := command(t, "status", dir)
+		require.NoError(t, err)
+		require.Contains(t, out, "\ngo on     "+want+"\n")
+		_, _, err = command(t, "train", dir, "--resume")
+		require.EqualError(t, err, dir+" is a run folder; train takes a job file, and goes on with a run by: "+want)
+	}
+	tiny, err := filepath.Abs("../examples/tiny.yaml")
+	require.NoError(t, err)
+	dir := killed(tiny, "trainer.steps=6", "trainer.learning_rate=5e-4", "agent.system=it's $6")
+	says(dir, "agentfly train "+tiny+` --set 'agent.system=it'\''s $6' --set trainer.steps=6 --set trainer.learning_rate=0.0005 --output `+dir+" --resume")
+	dir = killed(tiny)
+	says(dir, "agentfly train "+tiny+" --output "+dir+" --resume")
+
+	// --set output=DIR and --output would contradict each other.
+	out := filepath.Join(t.TempDir(), "named")
+	dir = killed(tiny, "output="+out)
+	says(dir, "agentfly train "+tiny+" --output "+dir+" --resume")
+	require.NoError(t, os.Rename(dir, out))
+	says(out, "agentfly train "+tiny+" --set output="+out+" --resume")
+
+	// A job file that is gone cannot be held against the run's job.
+	text, err := os.ReadFile(tiny)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "job.yaml")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	dir = killed(file, "trainer.steps=6")
+	require.NoError(t, os.Remove(file))
+	says(dir, "agentfly train "+file+" --output "+dir+" --resume, and the options of --set that it was begun with, which cannot be told: open "+file+": no such file or directory")
 }
 
 // A distillation is told by its divergence from the teacher, in steps and on held-out tasks, wherever it is told; its rewards may all be 0.

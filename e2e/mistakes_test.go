@@ -281,7 +281,7 @@ var misuses = map[string]struct {
 	"a flag without a value":        {"train job.yaml --output", "--output needs a value; see agentfly train --help"},
 	"a flag's wrong type":           {"inspect trajectory --run run --limit x", `--limit "x": not a whole number; see agentfly inspect trajectory --help`},
 	"train without a job":           {"train", "agentfly train takes one argument, the job file; got 0"},
-	"train of a run":                {"train run", "run is a run folder; train takes a job file, and goes on with a run by: agentfly train DIR/job.yaml --output run --resume"},
+	"train of a run":                {"train run", "run is a run folder; train takes a job file, and goes on with a run by: agentfly train DIR/job.yaml --set trainer.steps=1 --output run --resume"},
 	"train into a job's folder":     {"train job.yaml --output first", "first is no run folder (it has no store.db), and its job.yaml would be overwritten; give another folder with --output"},
 	"overwrite of a job's folder":   {"train job.yaml --output first --overwrite --yes", "its job.yaml would be overwritten; give another folder with --output"},
 	"train into a file":             {"train job.yaml --output t.py", "t.py is a file; give a folder with --output"},

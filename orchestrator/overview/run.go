@@ -241,6 +241,17 @@ func (r *Run) state(at time.Time) (State, string) {
 	return Interrupted, ""
 }
 
+// Resumable tells whether a process can go on with the run: it ended before its last step, and no other process has its folder.
+func (r *Run) Resumable() bool {
+	switch r.State {
+	case Interrupted:
+		return r.now == nil || r.now.Ended != "" || !r.now.Holds(r.Dir)
+	case Failed:
+		return true
+	}
+	return false
+}
+
 // changed is when the run last wrote.
 func changed(dir string) (last time.Time) {
 	for _, name := range []string{store.File, store.File + "-wal", "metrics.jsonl", "now.json", "summary.json", runfolder.JobFile} {
