@@ -51,6 +51,16 @@ func TestResumeRefusesFewerSteps(t *testing.T) {
 	require.Zero(t, status, errs)
 	require.Contains(t, out, "ended, 3 of 3 steps done")
 	trainTiny(t, dir, "--resume", "--set", "trainer.steps=3") // as many say once more what the run came to
+
+	// With as many, settings that would have trained nothing are left out, and the run replays as before.
+	status, out, errs = command("", "train", "examples/tiny.yaml", "--output", dir, "--resume", "--set", "trainer.steps=3", "--set", "seed=2")
+	require.Zero(t, status, errs)
+	require.Contains(t, out, "note: nothing is left to train: 3 of 3 steps are done; raise trainer.steps to go on\nnote: the run keeps its job.yaml without the settings that changed: seed: 1 → 2\n")
+	same, err = os.ReadFile(filepath.Join(dir, "job.yaml"))
+	require.NoError(t, err)
+	require.Equal(t, string(job), string(same))
+	status, out, errs = command("", "replay", dir)
+	require.Zero(t, status, "%s%s", out, errs)
 }
 
 // A critic, whose head no Hugging Face file holds, and a reference, which stays where the run began, survive a resume.

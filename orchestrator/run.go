@@ -143,7 +143,7 @@ func (r *run) prepare(ctx context.Context, j *job.Job) error {
 	if err := r.recover(ctx); err != nil {
 		return err
 	}
-	if err := r.folder.GoOn(j, r.session.Notes.Know); err != nil { // not earlier: a run that could not go on is as it was
+	if err := r.folder.GoOn(j, r.state.Step, r.session.Notes.Know); err != nil { // not earlier: a run that could not go on is as it was
 		return err
 	}
 	r.goesOn = true

@@ -101,6 +101,48 @@ output: runs/tiny
 	require.Equal(t, []string{"the run goes on with another setting: trainer.steps: 50 → 60", "the job of before stays as " + filepath.Join(dir, "job.3.yaml")}, write(first))
 }
 
+// A run that is at its last step keeps its job: other settings would have trained nothing. With more steps it takes them.
+func TestARunWithNothingLeftKeepsItsJob(t *testing.T) {
+	dir := t.TempDir()
+	load := func(sets ...string) *job.Job {
+		j, err := job.Load("../../examples/tiny.yaml", append(sets, "trainer.learning_rate=5e-4")...)
+		require.NoError(t, err)
+		return j
+	}
+	first := load("trainer.steps=4")
+	f := New(dir, false)
+	require.NoError(t, f.Open(first, func(string) {}))
+	require.NoError(t, f.Close())
+	goOn := func(j *job.Job, done int) (notes []string, job string) {
+		f := New(dir, true)
+		require.NoError(t, f.Open(j, func(string) {}))
+		require.NoError(t, f.GoOn(j, done, func(note string) { notes = append(notes, note) }))
+		require.NoError(t, f.Close())
+		text, err := os.ReadFile(filepath.Join(dir, JobFile))
+		require.NoError(t, err)
+		return notes, string(text)
+	}
+	const nothing = "nothing is left to train: 4 of 4 steps are done; raise trainer.steps to go on"
+	notes, text := goOn(load("trainer.steps=4", "seed=2"), 4)
+	require.Equal(t, []string{nothing, "the run keeps its job.yaml without the settings that changed: seed: 1 → 2"}, notes)
+	require.Equal(t, string(first.Source()), text)
+	require.NoFileExists(t, filepath.Join(dir, "job.1.yaml"))
+	notes, _ = goOn(first, 4)
+	require.Equal(t, []string{nothing}, notes)
+
+	second := load("trainer.steps=4", "seed=3") // its last steps were recorded, and are trained again
+	notes, text = goOn(second, 3)
+	require.Equal(t, "the run goes on with another setting: seed: 1 → 3", notes[0])
+	require.Equal(t, string(second.Source()), text)
+	third := load("trainer.steps=5", "seed=3")
+	notes, text = goOn(third, 4)
+	require.Equal(t, "the run goes on with another setting: trainer.steps: 4 → 5", notes[0])
+	require.Equal(t, string(third.Source()), text)
+	fourth := load("trainer.steps=4", "seed=3") // fewer than it was to have: it ends here
+	_, text = goOn(fourth, 4)
+	require.Equal(t, string(fourth.Source()), text)
+}
+
 // The copy of a program of before may have keys of engine that the kind does not read. They did nothing, so leaving them out changes nothing.
 func TestKeysThatTheEngineDidNotReadAreNoSettings(t *testing.T) {
 	dir := t.TempDir()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -210,12 +211,34 @@ func (f *Folder) Open(j *job.Job, note func(string)) (err error) {
 	return nil
 }
 
-// GoOn writes the job of a run that goes on with it; the folder of one that is refused keeps that of before. note gets what changed.
-func (f *Folder) GoOn(j *job.Job, note func(string)) error {
+// GoOn writes the job of a run that goes on with it after so many steps; the folder of one that is refused keeps that of before. So does the folder of a
+// run that is at its last step: other settings would have trained nothing in it, and its replay would take them. note gets what changed.
+func (f *Folder) GoOn(j *job.Job, done int, note func(string)) error {
 	if !f.resume { // Open did
 		return nil
 	}
-	return f.record(j, note)
+	planned, err := Planned(f.DB.Reader)
+	if err != nil {
+		return err
+	}
+	if done < j.Trainer.Steps || planned != j.Trainer.Steps {
+		return f.record(j, note)
+	}
+	more := "trainer.steps"
+	if j.SFT != nil && j.SFT.Epochs > 0 {
+		more = "sft.epochs"
+	}
+	note(fmt.Sprintf("nothing is left to train: %d of %d steps are done; raise %s to go on", done, planned, more))
+	before, err := os.ReadFile(filepath.Join(f.Dir, JobFile))
+	if err != nil {
+		return fmt.Errorf("orchestrator: run folder: %w", err)
+	}
+	changes, err := changedSettings(completed(j, before), j.Source())
+	if err != nil || len(changes) == 0 { // the same settings, written otherwise or at another place
+		return f.record(j, note)
+	}
+	note(fmt.Sprintf("the run keeps its %s without the settings that changed: %s", JobFile, strings.Join(changes, ", ")))
+	return nil
 }
 
 // record writes the job into the folder, and into the store how many steps it takes and where it lies.
