@@ -297,6 +297,50 @@ func TestTrajectoriesInTheOrderOfTime(t *testing.T) {
 	require.ErrorContains(t, err, `there is no trajectory "train-7-0-0"`)
 }
 
+// Where no trajectory matches, people are told what there is in place of what they named; standard output stays empty, and the status 0.
+func TestNoTrajectoryMatches(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	overviewtest.Run{
+		Steps: overviewtest.Steps(0.1, 0.2),
+		Train: []overviewtest.Sampled{
+			{Step: 0, Group: 1, Turns: []trajectory.Turn{calling("calculator", "2+2", "4", "")}, Stop: trajectory.StopAnswer, Reward: 0.5}, {Step: 1, Group: 2, Stop: trajectory.StopAnswer},
+		},
+	}.Write(t, dir)
+	for args, want := range map[string]string{
+		"--table --tool calculater":  `--tool calculater (did you mean "calculator"?): the tools that were called: calculator` + "\n",
+		"--view --step 99":           "--step 99: the steps are 1 to 2\n",
+		"--task task-7":              `--task task-7: the tasks: task-1, task-2` + "\n",
+		"--table --min-reward 0.9":   "",
+		"--step 2 --tool calculator": "",
+	} {
+		out, errs, err := command(t, append([]string{"inspect", "trajectory", "--run", dir}, strings.Fields(args)...)...)
+		require.NoError(t, err, args)
+		require.Empty(t, out, args)
+		require.Equal(t, "no trajectory matches; "+dir+" holds 2\n"+want, errs, args)
+	}
+	empty := filepath.Join(t.TempDir(), "run")
+	overviewtest.Run{}.Write(t, empty)
+	out, errs, err := command(t, "inspect", "trajectory", "--run", empty, "--table")
+	require.NoError(t, err)
+	require.Empty(t, out)
+	require.Equal(t, empty+" holds no trajectory yet\n", errs)
+}
+
+// Groups and their members stand in the order of their numbers, not of their letters.
+func TestTrajectoriesInTheOrderOfTheirNumbers(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	var all []overviewtest.Sampled
+	for _, group := range []int{10, 2, 1} {
+		for _, index := range []int{11, 3} {
+			all = append(all, overviewtest.Sampled{Group: group, Index: index, Stop: trajectory.StopAnswer})
+		}
+	}
+	overviewtest.Run{Steps: overviewtest.Steps(0.1), Train: all}.Write(t, dir)
+	out, _, err := command(t, "inspect", "trajectory", "--run", dir, "--table")
+	require.NoError(t, err)
+	require.Equal(t, []string{"train-0-1-3", "train-0-1-11", "train-0-2-3", "train-0-2-11", "train-0-10-3", "train-0-10-11"}, regexp.MustCompile(`(?m)^train-\S+`).FindAllString(out, -1))
+}
+
 func TestRunsAreDrawn(t *testing.T) {
 	root := twoRuns(t)
 	going, done := filepath.Join(root, "going"), filepath.Join(root, "done")

@@ -44,7 +44,7 @@ func trajectoryFlags() []cli.Flag {
 // filterOf reads the flags.
 func filterOf(x *cli.Context) (q overview.Filter, err error) {
 	q = overview.Filter{
-		Selection: store.Selection{ID: x.String("id"), Phase: x.String("phase"), Task: x.String("task"), Stop: x.String("stop")},
+		Selection: store.Selection{ID: x.String("id"), Phase: x.String("phase"), Task: x.String("task"), Stop: x.String("stop"), Numbered: true},
 		Failed:    x.String("failed"), Tool: x.String("tool"), CallCause: x.String("tool-failed"), Text: x.String("text"), Sort: x.String("sort"), Limit: x.Int("limit"),
 	}
 	if q.Phase == "eval" {
@@ -147,7 +147,9 @@ func (c inspectCommands) trajectory(x *cli.Context) error {
 		return usagef("--table and --view are two ways to show the same; give one")
 	}
 	rows := [][]string{{"id", ">reward", "stop", ">turns", ">tokens", ">calls", ">seconds", "task", "failed", "last words"}}
+	matched := false
 	show := func(r store.Record, decode func([]int32) string) error {
+		matched = true
 		switch {
 		case x.Bool("table"):
 			rows = append(rows, listed(r.Trajectory))
@@ -159,6 +161,9 @@ func (c inspectCommands) trajectory(x *cli.Context) error {
 		return c.print(orchestrator.Inspect(r, decode))
 	}
 	err = orchestrator.EachStored(x.Context, dir, q, c.registries.Agents, show)
+	if err == nil && !matched {
+		return c.noneMatches(x, dir)
+	}
 	var left *overview.LeftOut
 	if !x.Bool("table") || err != nil && !errors.As(err, &left) {
 		return err
@@ -168,6 +173,38 @@ func (c inspectCommands) trajectory(x *cli.Context) error {
 		p.write(line)
 	}
 	return cmp.Or(p.err, err)
+}
+
+// noneMatches says, to people, that no trajectory matches the flags, and what those of the run are of where the value of a flag is none of it.
+func (c inspectCommands) noneMatches(x *cli.Context, dir string) error {
+	all, err := overview.Holdings(x.Context, dir)
+	if err != nil {
+		return err
+	}
+	if all.Trajectories == 0 {
+		fmt.Fprintf(c.errOut, "%s holds no trajectory yet\n", terminal.Text(dir))
+		return nil
+	}
+	lines := []string{fmt.Sprintf("no trajectory matches; %s holds %d", dir, all.Trajectories)}
+	none := func(flag, what, hint string, known []string) {
+		value := x.String(flag)
+		if value == "" || slices.Contains(known, value) {
+			return
+		}
+		if len(known) == 0 {
+			known = []string{"none"}
+		}
+		lines = append(lines, fmt.Sprintf("--%s %s%s: %s: %s", flag, value, hint, what, wording.Clip(strings.Join(known, ", "), 300)))
+	}
+	none("tool", "the tools that were called", wording.DidYouMean(x.String("tool"), all.Tools), all.Tools)
+	none("task", "the tasks", "", all.Tasks) // ids that are near each other are not alike
+	if step := x.Int("step"); x.IsSet("step") && !slices.Contains(all.Told, step) {
+		lines = append(lines, fmt.Sprintf("--step %d: the steps are %d to %d", step, all.Told[0], all.Told[len(all.Told)-1]))
+	}
+	for _, line := range lines {
+		fmt.Fprintln(c.errOut, terminal.Text(line))
+	}
+	return nil
 }
 
 // rewardOf is what a trajectory was paid, as a table shows it; -: it has no reward.

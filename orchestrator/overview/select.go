@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -125,6 +126,36 @@ func Phases(ctx context.Context, dir string) (out []string, err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	return db.Phases(ctx)
+}
+
+// Holding is what the trajectories of a run folder are of.
+type Holding struct {
+	Trajectories int
+	Told         []int    // steps, as people count
+	Tasks, Tools []string // ids of tasks, and names of tools that were called; in order
+}
+
+// Holdings reads all trajectories of a run folder for what they are of; one that is damaged is left out.
+func Holdings(ctx context.Context, dir string) (h Holding, err error) {
+	db, err := store.OpenReader(filepath.Join(dir, store.File))
+	if err != nil {
+		return h, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	told, tasks, tools := map[int]bool{}, map[string]bool{}, map[string]bool{}
+	err = db.Select(ctx, store.Selection{Damaged: func(error) {}}, func(r store.Record) error {
+		h.Trajectories++
+		told[store.Told(r.Phase, r.Trajectory.Step)] = true
+		tasks[r.Trajectory.TaskID] = true
+		for _, turn := range r.Trajectory.Turns {
+			for _, result := range turn.Results {
+				tools[result.Call.Name] = true
+			}
+		}
+		return nil
+	})
+	h.Told, h.Tasks, h.Tools = slices.Sorted(maps.Keys(told)), slices.Sorted(maps.Keys(tasks)), slices.Sorted(maps.Keys(tools))
+	return h, err
 }
 
 // sorted reads everything once for its place, and then what is wanted: the tokens of all would be too much to keep.

@@ -45,11 +45,11 @@ func OpenReader(path string) (*Reader, error) {
 // Close closes the file. It may be called again.
 func (r *Reader) Close() error { return r.file.db.Close() }
 
-// Select calls f for the trajectories of a selection in the order of phase, step and id. f may read the store.
+// Select calls f for the trajectories of a selection in the order of phase, step and id (see Selection.Numbered). f may read the store.
 func (r *Reader) Select(ctx context.Context, q Selection, f func(Record) error) error {
 	where, args := q.where()
 	rows, err := r.file.db.QueryContext(ctx, "SELECT t.phase, t.id, t.json, "+r.file.turnColumns("t")+`, k.json FROM trajectories t
-		LEFT JOIN tasks k ON k.id = t.task_id AND k.phase = t.phase WHERE `+where+" ORDER BY t.phase, t.step, t.id", args...)
+		LEFT JOIN tasks k ON k.id = t.task_id AND k.phase = t.phase WHERE `+where+" ORDER BY "+q.order(), args...)
 	if err != nil {
 		return fmt.Errorf("store: %s: %w", r.file.path, err)
 	}

@@ -15,6 +15,10 @@ type Selection struct {
 	Task  string // the id of their task
 	Stop  string // stop reason
 
+	// Numbered has the members of groups in the order of their numbers, which is that of their ids up to ten of them. Without it they stand in the order
+	// of their ids, in which runs have learned from trajectories of others.
+	Numbered bool
+
 	Damaged func(error) // is told of each trajectory that is damaged, which is left out; nil: the first one ends the reading
 }
 
@@ -33,6 +37,17 @@ func When(phase string, step int) int {
 		told++
 	}
 	return told
+}
+
+// order is the order that is asked for.
+func (q Selection) order() string {
+	if !q.Numbered {
+		return "t.phase, t.step, t.id"
+	}
+	number := func(of string) string {
+		return "CASE WHEN json_valid(t.json) THEN json_extract(t.json, '$." + of + "') END, "
+	}
+	return "t.phase, t.step, " + number("group") + number("index") + "t.id"
 }
 
 // where is the condition, with what stands for its question marks.
