@@ -148,6 +148,11 @@ func (e *env) commands() []*cli.Command {
 
 func one(x *cli.Context, what string) (string, error) {
 	if x.NArg() != 1 {
+		for _, set := range x.StringSlice("set") { // what should be its value may be the argument that is too much
+			if set != "" && !strings.Contains(set, "=") {
+				return "", usagef("--set %s has no value; write --set %s=VALUE", set, set)
+			}
+		}
 		return "", usagef("%s takes one argument, %s; got %d", fullName(x), what, x.NArg())
 	}
 	return x.Args().First(), nil

@@ -6,11 +6,13 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/agentfly/agentfly/internal/wording"
+	"github.com/agentfly/agentfly/orchestrator/job"
 )
 
 // named is what the words of a command line name: the command, its flags and its arguments. The library that runs commands prints nothing and
@@ -31,7 +33,7 @@ type named struct {
 // lookUp reads the words behind the program's name.
 func lookUp(a *cli.App, words []string) *named {
 	n := &named{path: []string{a.Name}, commands: a.Commands, flags: a.Flags}
-	for _, word := range words {
+	for i, word := range words {
 		switch {
 		case n.needs != "":
 			n.value(n.needs, word)
@@ -41,7 +43,7 @@ func lookUp(a *cli.App, words []string) *named {
 		case word == "--":
 			n.ended = true
 		case len(word) > 1 && word[0] == '-':
-			n.flag(word)
+			n.flag(word, words[i+1:])
 		case len(n.commands) > 0:
 			n.below(a, word)
 		default:
@@ -75,7 +77,7 @@ func (n *named) fail(format string, args ...any) {
 	}
 }
 
-func (n *named) flag(word string) {
+func (n *named) flag(word string, rest []string) {
 	name, value, valued := strings.Cut(strings.TrimLeft(word, "-"), "=")
 	if slices.Contains(cli.HelpFlag.Names(), name) {
 		n.asksHelp = true
@@ -84,7 +86,15 @@ func (n *named) flag(word string) {
 	i := slices.IndexFunc(n.flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
 	if i < 0 {
 		hint := ""
-		if near := wording.Nearest(name, longNames(n.flags)); near != "" {
+		if path := job.PathOf(name); path != "" && slices.ContainsFunc(n.flags, func(f cli.Flag) bool { return f.Names()[0] == "set" }) {
+			if !valued {
+				value = "VALUE"
+				if len(rest) > 0 && isNumber(rest[0]) {
+					value = rest[0]
+				}
+			}
+			hint = " (write --set " + wording.ShellWord(path+"="+value) + ")"
+		} else if near := wording.Nearest(name, longNames(n.flags)); near != "" {
 			hint = " (did you mean --" + near + "?)"
 		}
 		n.fail("there is no flag --%s%s", name, hint)
@@ -97,6 +107,11 @@ func (n *named) flag(word string) {
 	case takesNext(n.flags[i:i+1], word):
 		n.needs = name
 	}
+}
+
+func isNumber(word string) bool {
+	_, err := strconv.ParseFloat(word, 64)
+	return err == nil
 }
 
 // value refuses an empty path, which a shell makes of a variable that is not set: it would stand for the flag's default.

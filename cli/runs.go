@@ -485,6 +485,9 @@ func checkDrawing(x *cli.Context) error {
 		if strings.EqualFold(filepath.Ext(path), "."+f.other) {
 			return usagef("--%s writes a %s, and %s is named like a %s; write --%s %s", f.flag, f.what, path, f.others, f.other, path)
 		}
+		if kind := strings.ToLower(filepath.Ext(path)); slices.Contains([]string{".pdf", ".jpg", ".jpeg", ".gif", ".webp", ".eps", ".ps"}, kind) {
+			return usagef("--%s %s: no %s is written; name the file .%s", f.flag, path, kind[1:], f.flag)
+		}
 		if dir := filepath.Dir(path); !isFolder(dir) {
 			return usagef("--%s %s: there is no folder %s; make it, or name a file elsewhere", f.flag, path, dir)
 		}

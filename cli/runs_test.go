@@ -379,6 +379,7 @@ func TestRunsAreDrawn(t *testing.T) {
 		"--height 2":            "--height is 2; allowed: 3 to 100",
 		"--height -3":           "--height is -3; allowed: 3 to 100",
 		"--height 101":          "--height is 101; allowed: 3 to 100",
+		"--svg FILE.pdf":        "--svg FILE.pdf: no pdf is written; name the file .svg",
 		"--png FILE.svg":        "--png writes a picture, and FILE.svg is named like a drawing; write --svg FILE.svg",
 		"--svg FILE.PNG":        "--svg writes a drawing, and FILE.PNG is named like a picture; write --png FILE.PNG",
 		"--svg nowhere/x.svg":   "--svg nowhere/x.svg: there is no folder nowhere; make it, or name a file elsewhere",

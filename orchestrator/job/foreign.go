@@ -138,6 +138,9 @@ var foreign = map[string]string{
 // elsewhere says where a key stands that a block does not have: under its name in another block, or under the name that job files have for
 // what other programs call so; "": nothing is known of it.
 func elsewhere(block, key string) string {
+	if block == "" && key == "steps" { // in a block it may be meant for every
+		return "it stands at trainer.steps"
+	}
 	if at := placesOf(key); len(at) > 0 && len(at) <= 3 {
 		return "it stands at " + strings.Join(at, ", ")
 	}
@@ -146,6 +149,36 @@ func elsewhere(block, key string) string {
 		return hint
 	}
 	return ""
+}
+
+// PathOf is the path of the setting that a word names as programs with a flag for each setting call it: steps, learning-rate, trainer.steps; "": of none,
+// or of several.
+func PathOf(word string) string {
+	word = strings.ReplaceAll(word, "-", "_")
+	key := word[strings.LastIndexByte(word, '.')+1:]
+	switch at := places()[key]; {
+	case word == "steps":
+		return "trainer.steps"
+	case plainSetting(word):
+		return word
+	case slices.Contains(at, word):
+		return word
+	case word == key && len(placesOf(key)) == 1:
+		return at[0]
+	}
+	return ""
+}
+
+// plainSetting tells whether a word is a setting of the job itself that is one value.
+func plainSetting(word string) bool {
+	t := reflect.TypeFor[Job]()
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if keyOf(f) == word && word != "" {
+			return slices.Contains([]reflect.Kind{reflect.String, reflect.Bool, reflect.Int, reflect.Uint64}, f.Type.Kind())
+		}
+	}
+	return false
 }
 
 // placesOf are the paths of the settings of this name in blocks. name and path are keys of many things, and mean nothing alone.

@@ -53,6 +53,20 @@ func TestForeignNamesLeadToSettings(t *testing.T) {
 	}
 }
 
+// The number of steps is the setting that people look for first: a job that has it in no block is told of its place, and a flag of its name leads there.
+func TestStepsLeadToTheTrainer(t *testing.T) {
+	_, err := Load("../../examples/tiny.yaml", "steps=5")
+	require.ErrorContains(t, err, `--set steps=5: unknown key "steps" in the job: it stands at trainer.steps; allowed in the job: version, `)
+	_, err = Load("../../examples/tiny.yaml", "eval.steps=5")
+	require.NotContains(t, err.Error(), "it stands at trainer.steps")
+	for word, path := range map[string]string{
+		"steps": "trainer.steps", "learning-rate": "trainer.learning_rate", "trainer.steps": "trainer.steps", "group_size": "rollout.group_size",
+		"device": "device", "model": "", "every": "", "trainer.stepps": "", "zzz": "", "": "",
+	} {
+		require.Equal(t, path, PathOf(word), word)
+	}
+}
+
 // Every key of the schema, also of entries of lists, says what it is for.
 func TestEveryKeyOfTheSchemaIsDescribed(t *testing.T) {
 	keys := 0
