@@ -47,7 +47,7 @@ var changedRules = map[int]string{
 		"keeps that role where its reply was thrown away; control.shuffle_rewards leaves out groups of remax whose greedy rollout failed or was filtered; format qwen3_coder reads the types of " +
 		"arguments from oneOf, allOf and $ref too, and by vLLM's other names of types; what stands beside anyOf in a tool's schema is checked; fields of a task that the " +
 		"job reads (eval.by, data.balance, data.spread, data.curriculum.field) reach an environment that knows them; webshop pays options as its authors' code does and " +
-		"names some sizes otherwise; a Python environment with get_state draws on from the numbers of random and numpy where its episode goes on",
+		"names some sizes otherwise; an empty completion of format action is told to be empty; a Python environment with get_state draws on from the numbers of random and numpy where its episode goes on",
 }
 
 // RulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.
