@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/agentfly/agentfly/agents"
 	"github.com/agentfly/agentfly/internal/watchdog"
 	"github.com/agentfly/agentfly/internal/wording"
 	"github.com/agentfly/agentfly/orchestrator"
@@ -64,7 +65,7 @@ func (c runCommands) train(x *cli.Context) error {
 	}
 	if x.NArg() == 1 && overview.Is(x.Args().First()) {
 		run := x.Args().First()
-		return usagef("%s is a run folder; train takes a job file, and goes on with a run by: %s", run, c.resumes(run))
+		return usagef("%s is a run folder; train takes a job file, and goes on with a run by: %s", run, resumes(run, c.registries.Agents))
 	}
 	if x.IsSet("ranks") && x.Int("ranks") < 1 {
 		return usagef("--ranks is %d; allowed: 1 or more", x.Int("ranks"))
@@ -182,8 +183,8 @@ func goesOn(line []string) string {
 }
 
 // resumes is the command line that goes on with the run in a folder, of which no command line is known.
-func (e *env) resumes(dir string) string {
-	words, err := orchestrator.Resumes(dir, e.registries.Agents)
+func resumes(dir string, known *agents.Registry) string {
+	words, err := orchestrator.Resumes(dir, known)
 	for i, word := range words {
 		words[i] = wording.ShellWord(word)
 	}

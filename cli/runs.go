@@ -153,7 +153,7 @@ func (c runsCommands) status(x *cli.Context) error {
 	}
 	p.line("state", "%s", state)
 	if s.Resumable() {
-		p.write(p.paint("1", fmt.Sprintf("%-*s", labelled, "go on")) + terminal.Text(c.resumes(dir))) // unbroken, to be copied
+		p.write(p.paint("1", fmt.Sprintf("%-*s", labelled, "go on")) + terminal.Text(resumes(dir, c.registries.Agents))) // unbroken, to be copied
 	}
 	if s.Doing != "" {
 		p.line("now", "%s, for %s (process %d on %s)", s.Doing, long(now.Sub(*s.Since)), s.PID, s.Host)
