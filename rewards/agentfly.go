@@ -28,7 +28,7 @@ func declareAgentFly(name, defaultField, description string, score func(response
 			if err != nil {
 				return Score{}, err
 			}
-			return score(response(in.Trajectory), golds, in.Trajectory), nil
+			return score(finalResponse(in.Trajectory), golds, in.Trajectory), nil
 		})), nil
 	}, description)
 }
@@ -60,17 +60,6 @@ var (
 		return mathScore(r, golds, usedTools(t) && thinks(t.Turns))
 	})
 )
-
-// response is the final answer, or the last completion, of which a fragment that a token limit left is none.
-func response(t *trajectory.Trajectory) string {
-	if answer, turn := t.FinalAnswer(); turn >= 0 {
-		return answer
-	}
-	if last := t.Last(); last >= 0 && !t.Cut() {
-		return t.Turns[last].Completion
-	}
-	return ""
-}
 
 // usedTools tells whether a call other than of an answering tool ran.
 func usedTools(t *trajectory.Trajectory) bool {

@@ -253,7 +253,7 @@ func fill(prompt string, value func(name string) (string, error)) (string, error
 func promptField(in Input, name string) (string, error) {
 	switch name {
 	case "response":
-		return response(in.Trajectory), nil
+		return finalResponse(in.Trajectory), nil
 	case "question":
 		var asked []string
 		for _, m := range in.Task.Prompt {

@@ -43,8 +43,7 @@ func openAnswers(r *resources.Resources, off bool) (*answers, error) {
 }
 
 // get returns the kept answer, or asks and keeps it. One that is kept and not good, such as a file that a power cut emptied, counts as missing. An
-// error is not kept. Who waits for another's question asks it itself when that
-// fails, for the other may have run out of its own time.
+// error is not kept. Who waits for another's question asks it itself when that fails, for the other may have run out of its own time.
 func (a *answers) get(ctx context.Context, kind string, q openai.ChatCompletionRequest, good func(text string) bool, ask func() (string, error)) (text string, cached bool, err error) {
 	key, err := contentKey(kind, q)
 	if err != nil {
