@@ -70,13 +70,14 @@ export async function post(path: string, q: Query): Promise<void> {
 
 export type Route = { page: string; q: URLSearchParams };
 
-function read(): Route {
+// address is what the address says now. route follows it as soon as the browser tells of the change, which a busy page does late.
+export function address(): Route {
   const [page, q] = location.hash.replace(/^#\/?/, "").split("?", 2);
   return { page: page || "overview", q: new URLSearchParams(q ?? "") };
 }
 
-export const route = signal<Route>(read());
-addEventListener("hashchange", () => (route.value = read()));
+export const route = signal<Route>(address());
+addEventListener("hashchange", () => (route.value = address()));
 
 // What every view keeps: the run, those it is compared with, and the step.
 const kept = ["run", "with", "step"];
@@ -102,10 +103,10 @@ export const place = { key: "", top: 0 };
 
 // set changes parameters of this view, without a new entry in the history.
 export function set(q: Query) {
-  const now: Query = {};
-  for (const key of new Set(route.value.q.keys())) now[key] = route.value.q.getAll(key);
-  history.replaceState(null, "", `#/${route.value.page}?${encode({ ...now, ...q })}`);
-  route.value = read();
+  const { page, q: old } = address(), now: Query = {};
+  for (const key of new Set(old.keys())) now[key] = old.getAll(key);
+  history.replaceState(null, "", `#/${page}?${encode({ ...now, ...q })}`);
+  route.value = address();
 }
 
 export const runs = signal<Run[]>([]);

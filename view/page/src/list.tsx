@@ -1,6 +1,6 @@
 // The list of trajectories: filters, orders, and as many rows as fit on the screen.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Entry, get, go, href, type List, listed, news, place, type Query, route, set, states } from "./api";
+import { address, type Entry, get, go, href, type List, listed, news, place, type Query, route, set, states } from "./api";
 import { useAsked } from "./asked";
 import { alone, clean, count as counted, number, phase, sampledFor, seconds, words } from "./text";
 import { chosen, ownStep } from "./shell";
@@ -55,11 +55,12 @@ function Choice({ name, label, values }: { name: string; label: string; values: 
 // Field is a text of the filter. The address takes it when the typing pauses; until then it is the field's own.
 function Field({ name, label, type = "text", hint = "" }: { name: string; label: string; type?: string; hint?: string }) {
   const late = useRef(0), [typed, setTyped] = useState<string>();
-  useEffect(() => () => clearTimeout(late.current), []); // another view has no such filter
+  useEffect(() => () => clearTimeout(late.current), []);
   const take = (v: string) => {
+    const { page } = address();
     setTyped(v);
     clearTimeout(late.current);
-    late.current = window.setTimeout(() => { set({ [name]: v }); setTyped(undefined); }, 150);
+    late.current = window.setTimeout(() => { if (address().page === page) set({ [name]: v }); setTyped(undefined); }, 150); // another view has no such filter
   };
   return <label>{label} <input id={`f-${name}`} class={type === "number" ? "num" : undefined} type="search" inputMode={type === "number" ? "decimal" : undefined} value={typed ?? route.value.q.get(name) ?? ""} placeholder={hint} onInput={(e) => take(e.currentTarget.value)} /></label>;
 }
