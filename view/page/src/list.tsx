@@ -57,10 +57,9 @@ function Field({ name, label, type = "text", hint = "" }: { name: string; label:
   const late = useRef(0), [typed, setTyped] = useState<string>();
   useEffect(() => () => clearTimeout(late.current), []);
   const take = (v: string) => {
-    const { page } = address();
     setTyped(v);
     clearTimeout(late.current);
-    late.current = window.setTimeout(() => { if (address().page === page) set({ [name]: v }); setTyped(undefined); }, 150); // another view has no such filter
+    late.current = window.setTimeout(() => { if (address().page === "trajectories") set({ [name]: v }); setTyped(undefined); }, 150); // another view has no such filter
   };
   return <label>{label} <input id={`f-${name}`} class={type === "number" ? "num" : undefined} type="search" inputMode={type === "number" ? "decimal" : undefined} value={typed ?? route.value.q.get(name) ?? ""} placeholder={hint} onInput={(e) => take(e.currentTarget.value)} /></label>;
 }
