@@ -282,6 +282,34 @@ func TestThePageInChromium(t *testing.T) {
 	b.clean()
 }
 
+// What was answered while a run was still being read is of a part of it, and is not shown as the whole of it once all is read: the next answer is.
+func TestThePageShowsNoPartAsTheWhole(t *testing.T) {
+	t.Parallel()
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": {Steps: 44, Groups: 4, Each: 8, Seed: 5, Breaks: 30}})
+	x.whole(t, "run")
+	r, err := x.runs.get("run")
+	require.NoError(t, err)
+	r.alter(func() { r.loaded = false })
+	b.open(x.url + "/")
+	b.until("document.querySelector('#state')?.innerText.includes('reading')")
+	js[any](b, `void (() => { const ask = window.fetch; window.answered = 0; window.held = undefined;
+		window.fetch = async (...of) => { const reply = await ask(...of); await window.held; window.answered++; return reply; }; })()`)
+	js[any](b, "void (location.hash = '#/causes?run=run&step=31')")
+	b.until("answered >= 5 && document.querySelector('#changes tbody tr')") // one of each card
+	require.Zero(t, js[int](b, "document.querySelectorAll('#moved, #tasks').length"), "a part is read")
+	js[any](b, "void (window.held = new Promise(go => window.release = go))")
+	r.alter(func() { r.loaded = true })
+	b.until("document.querySelector('#state') && !document.querySelector('#state').innerText.includes('reading')")
+	js[any](b, "new Promise(drawn => setTimeout(drawn, 100))")
+	require.Zero(t, js[int](b, "document.querySelectorAll('#moved, #tasks').length"), "what is known is of a part")
+	require.Equal(t, 3, js[int](b, "document.querySelectorAll('.causes [role=status]').length"), "each card says so")
+	js[any](b, "release()")
+	b.until("document.querySelector('#moved') && document.querySelector('#tasks tbody tr')")
+	require.Zero(t, js[int](b, "document.querySelectorAll('.causes [role=status]').length"))
+	b.clean()
+}
+
 // A new user has four questions about a run whose calculator begins to break at step 31, and finds each answer with a few clicks, and by keyboard.
 func TestThePageAnswers(t *testing.T) {
 	t.Parallel()

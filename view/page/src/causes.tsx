@@ -16,13 +16,16 @@ type Evaluated = { phase: string; step: number };
 type Worse = { compared: number; worse: number; before?: Evaluated; after?: Evaluated; tasks: Task[] };
 type Difference = { trajectory: string; sample: number; at: number; id: number; text: string; engine: number; trainer: number; difference: number; times: number };
 
+// Answer is whole when the run had been read to its end before it was asked for: until then it is of a part.
+type Answer<T> = { v?: T; whole: boolean; error: string };
+
 // useAnswer asks anew as the run goes on. What another run or another step answered is never shown in its place.
-function useAnswer<T>(path: string, q: Query): [T | undefined, string] {
-  const run = chosen.value[0], now = states.value[run ?? ""], key = JSON.stringify([run, path, q]), [got, setGot] = useState<{ key: string; v?: T; error: string }>();
-  useAsked(key, `${news(run ?? "")}/${now?.loaded}`, async (stop) => {
-    if (run) await get<T>(path, { run, ...q }, stop).then((v) => setGot({ key, v, error: "" })).catch((e) => { if (e.name !== "AbortError") setGot({ key, error: e.message }); });
+function useAnswer<T>(path: string, q: Query): Answer<T> {
+  const run = chosen.value[0], now = states.value[run ?? ""], whole = now?.loaded ?? false, key = JSON.stringify([run, path, q]), [got, setGot] = useState<Answer<T> & { key: string }>();
+  useAsked(key, `${news(run ?? "")}/${whole}`, async (stop) => {
+    if (run) await get<T>(path, { run, ...q }, stop).then((v) => setGot({ key, v, whole, error: "" })).catch((e) => { if (e.name !== "AbortError") setGot({ key, whole, error: e.message }); });
   });
-  return got?.key === key ? [got.v, got.error] : [undefined, ""];
+  return got?.key === key ? got : { whole, error: "" };
 }
 
 export function Causes() {
@@ -38,12 +41,10 @@ export function Causes() {
 }
 
 // Reading says that a table is of what was read so far.
-function Reading() {
+function Reading({ whole }: { whole: boolean }) {
   const s = states.value[chosen.value[0] ?? ""];
-  return s && !s.loaded ? <p class="none" role="status">Read {count(s.trajectories, "trajectory", "trajectories")} so far; the rest follows.</p> : null;
+  return s && !whole ? <p class="none" role="status">Read {count(s.trajectories, "trajectory", "trajectories")} so far; the rest follows.</p> : null;
 }
-
-const read = (): boolean => states.value[chosen.value[0] ?? ""]?.loaded ?? false;
 
 const percent = (v: number | null): string => (v === null ? "–" : `${(100 * v).toFixed(0)}%`);
 
@@ -73,14 +74,14 @@ const spans = [1, 5, 20], usualSpan = 5;
 // Reward says what moved the mean reward of a step: whether its tasks were harder, and how its trajectories ended.
 function Reward({ at }: { at: number }) {
   const asked = Number(route.value.q.get("span")), span = spans.includes(asked) ? asked : usualSpan;
-  const [v, error] = useAnswer<{ ends: Ends; drawn: Drawn }>("step", { step: at, span }), e = v?.ends, d = v?.drawn, change = e && e.mean !== null && e.before !== null ? e.mean - e.before : null;
+  const { v, whole, error } = useAnswer<{ ends: Ends; drawn: Drawn }>("step", { step: at, span }), e = v?.ends, d = v?.drawn, change = e && e.mean !== null && e.before !== null ? e.mean - e.before : null;
   const chance = !!e && change !== null && Math.abs(change) < 2 * (e.noise ?? 0), first = e && change !== null && !chance ? most(e.ends, Math.sign(change)) : undefined, steps = e && (e.steps === 1 ? "the step" : `the ${e.steps} steps`);
   const short = d && e && d.before !== null && e.before !== null && change !== null && 2 * d.known >= d.tasks ? (e.before - d.before) / -change : NaN; // what part of the change its tasks had before too
   const harder = short >= 0.5 ? true : short <= 0.25 ? false : undefined;
   return <section class="card whole" aria-labelledby="why"><h3 id="why">Why the reward moved at step {at + 1}</h3>
-    <div class="bar"><label>Held against <select id="span" value={String(span)} onChange={(x) => set({ span: x.currentTarget.value })}>{spans.map((n) => <option key={n} value={String(n)} selected={n === span}>{n === 1 ? "the step before" : `the ${n} steps before`}</option>)}</select></label></div><Reading />
+    <div class="bar"><label>Held against <select id="span" value={String(span)} onChange={(x) => set({ span: x.currentTarget.value })}>{spans.map((n) => <option key={n} value={String(n)} selected={n === span}>{n === 1 ? "the step before" : `the ${n} steps before`}</option>)}</select></label></div><Reading whole={whole} />
     {error && <p class="alert">{error}</p>}
-    {e && read() && (change === null ? <p class="none">{e.steps === 0 ? "There is no step before it that sampled trajectories." : "None of its trajectories earned a reward that counts."}</p> : <>
+    {e && whole && (change === null ? <p class="none">{e.steps === 0 ? "There is no step before it that sampled trajectories." : "None of its trajectories earned a reward that counts."}</p> : <>
       <p id="moved">Its trajectories earned <b>{number(e.mean)}</b> in the mean, {Math.abs(change) < 5e-5 ? "as much as those of" : <><b class={change < 0 ? "down" : "answer"}>{number(Math.abs(change))} {change < 0 ? "less" : "more"}</b> than those of</>} {steps} before, which earned {number(e.before)}.
         {chance && Math.abs(change) >= 5e-5 && <> Chance does as much: two standard errors of the difference are {number(2 * e.noise!)}.</>}
         {first && Math.abs(change) >= 5e-5 && <> Most of it comes with trajectories {first.cause ? "in which" : "that ended with"} <b>{first.cause ? `${callOf(first.tool)} failed: ${words(clean(first.cause))}` : ended(first)}</b>: {percent(first.before)} of all before, {percent(first.share)} now.</>}</p>
@@ -93,7 +94,7 @@ function Reward({ at }: { at: number }) {
 }
 
 function Changes({ at }: { at: number }) {
-  const [v, error] = useAnswer<{ changes: Change[] }>("step", { step: at });
+  const { v, error } = useAnswer<{ changes: Change[] }>("step", { step: at });
   const seen = v?.changes.filter((c) => number(c.before) !== number(c.after));
   return <section class="card"><h3>Metrics that changed at step {at + 1}</h3>{at > 0 && <p>Against step {at}: the rewards, then the most unusual, by how many times as large they are as the changes of the 20 steps before.</p>}
     {error ? <p class="alert">{error}</p> : v && !v.changes.length ? <p class="none">There is no step before it.</p> : <Scroll name="changes"><table id="changes"><thead><tr><th scope="col" class="left">metric</th><th scope="col">before</th><th scope="col">at the step</th><th scope="col">unusual</th></tr></thead>
@@ -109,10 +110,10 @@ function Trend({ t }: { t: Tool }) {
 }
 
 function Tools({ at }: { at: number }) {
-  const whole = step.value <= 0, [v, error] = useAnswer<{ tools: Tool[] }>("tools", whole ? {} : { from: at, to: at + 1, phase: "train" });
-  const link = (t: Tool, cause: string) => href("trajectories", { tool: t.tool, cause, ...(whole ? {} : { here: 1, phase: "train" }) });
-  return <section class="card whole"><h3>Tools: which fail, and why</h3><p>{whole ? "Calls of all trajectories." : `Calls of the trajectories that were sampled for step ${at + 1}.`} A cause leads to its trajectories.</p><Reading />
-    {error ? <p class="alert">{error}</p> : v && !v.tools.length ? read() && <p class="none">No tool was called.</p> : <Scroll name="tools"><table id="tools"><thead><tr><th scope="col" class="left">tool</th><th scope="col">calls</th><th scope="col">failed</th><th scope="col" class="left wide">over the run</th><th scope="col" class="wide">mean time</th><th scope="col" class="left">causes, and what failed calls said most</th></tr></thead>
+  const all = step.value <= 0, { v, whole, error } = useAnswer<{ tools: Tool[] }>("tools", all ? {} : { from: at, to: at + 1, phase: "train" });
+  const link = (t: Tool, cause: string) => href("trajectories", { tool: t.tool, cause, ...(all ? {} : { here: 1, phase: "train" }) });
+  return <section class="card whole"><h3>Tools: which fail, and why</h3><p>{all ? "Calls of all trajectories." : `Calls of the trajectories that were sampled for step ${at + 1}.`} A cause leads to its trajectories.</p><Reading whole={whole} />
+    {error ? <p class="alert">{error}</p> : v && !v.tools.length ? whole && <p class="none">No tool was called.</p> : <Scroll name="tools"><table id="tools"><thead><tr><th scope="col" class="left">tool</th><th scope="col">calls</th><th scope="col">failed</th><th scope="col" class="left wide">over the run</th><th scope="col" class="wide">mean time</th><th scope="col" class="left">causes, and what failed calls said most</th></tr></thead>
       <tbody>{v?.tools.slice(0, 50).map((t) => <tr key={t.tool}><td class="left">{clean(t.tool) || "calls that could not be read"}</td><td>{t.calls}</td><td>{t.failed} ({((100 * t.failed) / t.calls).toFixed(0)}%)</td><td class="left wide">{t.failed > 0 || t.turned ? <Trend t={t} /> : ""}</td><td class="wide">{seconds(t.seconds)}</td>
         <td class="left">{t.turned && <p class="turned">Since <a href={href("causes", { step: t.turned.step + 1 })}>step {t.turned.step + 1}</a> {percent(t.turned.after)} of its calls fail, before it {percent(t.turned.before)}.</p>}
           {Object.entries(t.causes).sort((a, b) => b[1] - a[1]).map(([c, n]) => <span key={c}><a href={link(t, c)}>{words(clean(c))} {n}</a> </span>)}
@@ -123,10 +124,10 @@ function Tools({ at }: { at: number }) {
 const evaluation = (e: Evaluated): string => phase(e.phase) + (e.phase === "eval-after" ? ` (step ${e.step})` : "");
 
 function Tasks({ split }: { split: number }) {
-  const [v, error] = useAnswer<{ trained: Worse; held_out: Worse }>("tasks", { split });
-  return <section class="card"><h3>Tasks that got worse</h3><Reading />
+  const { v, whole, error } = useAnswer<{ trained: Worse; held_out: Worse }>("tasks", { split });
+  return <section class="card"><h3>Tasks that got worse</h3><Reading whole={whole} />
     {error && <p class="alert">{error}</p>}
-    {v && read() && <>
+    {v && whole && <>
       {v.held_out.before && <><p>Held-out tasks, {evaluation(v.held_out.before)} against {evaluation(v.held_out.after!)}: {v.held_out.worse === 0 ? `none of ${v.held_out.compared} got worse.` : `${v.held_out.worse} of ${v.held_out.compared} got worse, the largest loss first.`}</p><Losses name="held-out" tasks={v.held_out.tasks} /></>}
       <p>Tasks of training, mean reward in the steps before {split + 1} against those from it on: {v.trained.compared === 0 ? "none was sampled both before and after." : v.trained.worse === 0 ? `none of ${v.trained.compared} got worse.` : `${v.trained.worse} of ${v.trained.compared} got worse, the largest loss first.`} Failed trajectories are left out.</p>
       <Losses name="tasks" tasks={v.trained.tasks} /></>}</section>;
@@ -139,7 +140,7 @@ function Losses({ name, tasks }: { name: string; tasks: Task[] }) {
 }
 
 function Differences({ at }: { at: number }) {
-  const [v, error] = useAnswer<{ trajectories: number; tokens: number; differences: Difference[] }>("differences", { step: at }), largest = Math.abs(v?.differences[0]?.difference ?? 0);
+  const { v, error } = useAnswer<{ trajectories: number; tokens: number; differences: Difference[] }>("differences", { step: at }), largest = Math.abs(v?.differences[0]?.difference ?? 0);
   return <section class="card"><h3>Engine against trainer, by token</h3><p>Tokens trained at step {at + 1} whose two logprobs are furthest apart{v && `, of ${v.tokens} in ${count(v.trajectories, "trajectory", "trajectories")}`}. Equal ones are one line.{largest > 0 && largest < 1e-5 && <b> All of them are below 0.00001 nats: rounding, nothing to look for.</b>}</p>
     {error ? <p class="alert">{error}</p> : v && !v.differences.length ? <p class="none">None differ, or nothing was trained at this step.</p> : <Scroll name="differences"><table id="differences"><thead><tr><th scope="col" class="left">token</th><th scope="col">times</th><th scope="col">engine</th><th scope="col">trainer</th><th scope="col">difference</th><th scope="col" class="left">in</th></tr></thead>
       <tbody>{v?.differences.map((d) => <tr key={`${d.trajectory}/${d.sample}/${d.at}`}><td class="left"><code>{clean(d.text).replace(/\n/g, "↵").replace(/ /g, "␣")}</code></td><td>{d.times}</td><td>{number(d.engine)}</td><td>{number(d.trainer)}</td><td>{number(d.difference)}</td>
