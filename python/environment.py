@@ -764,6 +764,19 @@ class SkyRL(Adapter):
             super().close()
 
 
+def finite(v, name, where="step"):
+    """A number that a class gave as a reward. A text is none, whatever it reads as: "1" is a slip that would train unseen."""
+    try:
+        if isinstance(v, (str, bytes)):
+            raise TypeError
+        out = float(v)
+    except (TypeError, ValueError):
+        raise Refused("%s: the %s is %s, not a number" % (where, name, what(v)))
+    if not math.isfinite(out):
+        raise Refused("%s: the %s is %s; it must be a finite number" % (where, name, out))
+    return out
+
+
 class TRL(Adapter):
     """TRL's environment_factory: reset(**row) and public methods, which are tools. Rewards are the change of its attribute reward, if it has one;
     the episode ends when its attribute done says so."""
@@ -789,12 +802,12 @@ class TRL(Adapter):
             if key in names or more and key == "prompt":
                 arguments.setdefault(key, value)
         out = self.begin(**arguments)
-        self.reward = self.total()
+        self.reward = self.total("reset")
         return out, {}
 
-    def total(self):
+    def total(self, where):
         value = getattr(self.env, "reward", 0.0)
-        return 0.0 if value is None or callable(value) else float(value)
+        return 0.0 if value is None or callable(value) else finite(value, "reward", where)
 
     def step(self, action):
         name = action.get("name") or ""
@@ -814,7 +827,7 @@ class TRL(Adapter):
         except Exception as e:  # TRL tells the model so
             show(e)
             out, info = last_line(e), {"agentfly": {"failure": "policy"}}
-        before, self.reward = self.reward, self.total()
+        before, self.reward = self.reward, self.total("step")
         return out, self.reward - before, bool(getattr(self.env, "done", False)), False, info
 
 
@@ -1266,7 +1279,7 @@ class Server:
         for key, value in (info.pop("agentfly", None) or {}).items():
             if key in ("failure", "anchor"):
                 out[key] = str(value)
-        out.update(observation=self.observations.parts(observation), reward=self.number(reward, "reward"), terminated=bool(terminated))
+        out.update(observation=self.observations.parts(observation), reward=finite(reward, "reward"), terminated=bool(terminated))
         out.update(truncated=bool(truncated) or self.over() and not terminated, info=info_of(info))
         self.total += out["reward"]
         if out["terminated"] or out["truncated"]:
@@ -1289,17 +1302,8 @@ class Server:
         """Says of an episode that is over whether its reward is one of a success, where the parameter success says which is."""
         least = self.config.get("success")
         if least is not None:
-            total = self.number(self.adapter.call(self.adapter.env.score), "score") if "score" in self.powers else self.total
+            total = finite(self.adapter.call(self.adapter.env.score), "score") if "score" in self.powers else self.total
             out["success"] = total >= least - 1e-9  # of a sum of floats
-
-    def number(self, v, name):
-        try:
-            out = float(v)
-        except (TypeError, ValueError):
-            raise Refused("step: the %s is %s, not a number" % (name, what(v)))
-        if not math.isfinite(out):
-            raise Refused("step: the %s is %s; it must be a finite number" % (name, out))
-        return out
 
     def env_actions(self, a):
         out = self.adapter.choices()
@@ -1323,7 +1327,7 @@ class Server:
         return "null"
 
     def env_score(self, a):
-        return encode(self.number(self.adapter.call(self.adapter.env.score), "score"))
+        return encode(finite(self.adapter.call(self.adapter.env.score), "score"))
 
     def env_solution(self, a):
         out = self.adapter.call(self.adapter.env.solution)

@@ -334,14 +334,15 @@ func TestAgentFlyClass(t *testing.T) {
 func TestMisbehaviour(t *testing.T) {
 	t.Parallel()
 	for action, want := range map[string]string{
-		"nan":         "Bad: step: the reward is nan; it must be a finite number",
-		"text reward": "Bad: step: the reward is a str, not a number",
-		"bytes":       "Bad: an observation has bytes in it; give text, or an array with images: true",
-		"three":       "Bad: step gave 3 values; Gymnasium's gives observation, reward, terminated, truncated, info, and gym's observation, reward, done, info",
-		"raise":       "Bad: step: ValueError: it does not work (worlds.py:",
-		"exit":        "Bad: step: SystemExit: 3",
-		"crash":       "Bad: step: its process ended; the worker ended (exit status 7)",
-		"memory":      "Bad: it needs more memory than its limit",
+		"nan":              "Bad: step: the reward is nan; it must be a finite number",
+		"text reward":      "Bad: step: the reward is a str, not a number",
+		"text of a number": "Bad: step: the reward is a str, not a number",
+		"bytes":            "Bad: an observation has bytes in it; give text, or an array with images: true",
+		"three":            "Bad: step gave 3 values; Gymnasium's gives observation, reward, terminated, truncated, info, and gym's observation, reward, done, info",
+		"raise":            "Bad: step: ValueError: it does not work (worlds.py:",
+		"exit":             "Bad: step: SystemExit: 3",
+		"crash":            "Bad: step: its process ended; the worker ended (exit status 7)",
+		"memory":           "Bad: it needs more memory than its limit",
 	} {
 		t.Run(action, func(t *testing.T) {
 			t.Parallel()
@@ -388,6 +389,19 @@ func TestMisbehaviour(t *testing.T) {
 		require.Equal(t, environments.Text("closed"), step(t, e, "close").Observation)
 		require.Equal(t, environments.Text("half ? done"), step(t, e, "surrogate").Observation) // the protocol goes on
 	})
+}
+
+// A reward that is a text is refused by name, in the reset of a class that keeps it as an attribute as in a step.
+func TestRewardsThatAreTexts(t *testing.T) {
+	t.Parallel()
+	_, e := world(t, "Paid", nil)
+	_, err := e.Reset(t.Context(), begin(0, map[string]any{"reward": "0"}))
+	require.ErrorContains(t, err, "Paid: reset: the reward is a str, not a number")
+	_, e = world(t, "Paid", nil)
+	_, err = e.Reset(t.Context(), begin(0, map[string]any{"reward": 0}))
+	require.NoError(t, err)
+	_, err = e.Step(t.Context(), environments.Action{Name: "pay", Arguments: json.RawMessage(`{"text": "1"}`)})
+	require.ErrorContains(t, err, "Paid: step: the reward is a str, not a number")
 }
 
 // What the agent writes that no action can be made of is its own failure, whatever the class raises then.

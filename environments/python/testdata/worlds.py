@@ -225,6 +225,8 @@ class Bad:
             return "", float("nan"), False, False, {}
         if action == "text reward":
             return "", "much", False, False, {}
+        if action == "text of a number":
+            return "", "1", False, False, {}
         if action == "inf info":
             return "", 0, False, False, {"x": float("inf"), "huge": "y" * 1000000, "object": object}
         if action == "odd info":
@@ -660,3 +662,21 @@ class Dice:
     def set_state(self, state):
         self.rolls = list(state)
         self.draw(0, 1)
+
+
+class Paid:  # TRL's protocol, with a reward of whatever type
+    def __init__(self):
+        self.reward = 0
+
+    def reset(self, reward=0):
+        self.reward = reward
+        return "Work."
+
+    def pay(self, text: str) -> str:
+        """Sets the reward.
+
+        Args:
+            text: the reward
+        """
+        self.reward = text
+        return "paid"
