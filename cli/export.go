@@ -48,50 +48,72 @@ func (c exportCommand) export(x *cli.Context) error {
 	if x.String("to") != "" {
 		return usagef("--to names a server; %s is a file, name its folder with --out", f.Name)
 	}
-	type file struct {
-		path, dir string
-		run       export.Run
+	runs, err := openRuns(x.Context, f, all[:len(all)-1])
+	if err != nil {
+		return err
 	}
-	var files []file
+	var paths []string
 	from := map[string]string{} // runs by their output folders
-	for _, dir := range all[:len(all)-1] {
-		r, err := export.Open(x.Context, dir)
-		if err != nil {
-			return job.InputError(err)
-		}
-		if f.Trajectories && r.Trajectories == nil {
-			return usagef("%s has curves alone; %s is made of trajectories, name the run's folder", dir, f.Name)
-		}
-		to := filepath.Join(dir, f.Name)
+	for _, r := range runs {
+		to := filepath.Join(r.dir, f.Name)
 		if out := x.String("out"); out != "" {
 			to = filepath.Join(out, r.Name)
 		} else if r.Trajectories == nil {
-			return usagef("%s is a file; name the folder to write into with --out", dir)
+			return usagef("%s is a file; name the folder to write into with --out", r.dir)
 		}
 		if other, twice := from[to]; twice {
-			if samePlace(other, dir) {
-				return usagef("%s and %s are the same run; name it once", other, dir)
+			if samePlace(other, r.dir) {
+				return usagef("%s and %s are the same run; name it once", other, r.dir)
 			}
-			return usagef("%s and %s have the same name, and %s can hold one of them; give each another --out", other, dir, to)
+			return usagef("%s and %s have the same name, and %s can hold one of them; give each another --out", other, r.dir, to)
 		}
-		from[to] = dir
-		files = append(files, file{filepath.Join(to, f.File(r)), dir, r})
+		from[to] = r.dir
+		paths = append(paths, filepath.Join(to, f.File(r.Run)))
 	}
-	var left error
-	for _, o := range files {
-		got := read(&o.run)
-		err := export.WriteFile(x.Context, f, o.path, o.run)
-		if err != nil {
+	return each(x.Context, f, runs, func(i int, r exported, got *reading) error {
+		if err := export.WriteFile(x.Context, f, paths[i], r.Run); err != nil {
 			return fmt.Errorf("export: %w", err)
 		}
-		what := plural(len(o.run.Metrics), "metric")
+		what := plural(len(r.Metrics), "metric")
 		if f.Trajectories {
 			what = trajectories(got.n)
 		}
-		fmt.Fprintf(c.text, "wrote     %s  %s\n", o.path, what)
-		left = errors.Join(left, got.lacks(f, o.dir))
+		fmt.Fprintf(c.text, "wrote     %s  %s\n", paths[i], what)
+		return nil
+	})
+}
+
+// exported is a run that is exported, and what the user named it by.
+type exported struct {
+	export.Run
+	dir string
+}
+
+// openRuns are the runs that a format is to be made of. One that cannot be read is told before anything is written or sent.
+func openRuns(ctx context.Context, f export.Format, dirs []string) (out []exported, err error) {
+	for _, dir := range dirs {
+		r, err := export.Open(ctx, dir)
+		if err != nil {
+			return nil, job.InputError(err)
+		}
+		if f.Trajectories && r.Trajectories == nil {
+			return nil, usagef("%s has curves alone; %s is made of trajectories, name the run's folder", dir, f.Name)
+		}
+		out = append(out, exported{r, dir})
 	}
-	return left
+	return out, nil
+}
+
+// each exports one run after the other. What is wrong with one is told at the end, and keeps none behind it back.
+func each(ctx context.Context, f export.Format, runs []exported, one func(i int, r exported, got *reading) error) (wrong error) {
+	for i, r := range runs {
+		got := read(&r.Run)
+		wrong = errors.Join(wrong, one(i, r, got), got.lacks(f, r.dir))
+		if ctx.Err() != nil {
+			return wrong
+		}
+	}
+	return wrong
 }
 
 // reading is what an export reads of a run's trajectories.
@@ -137,26 +159,20 @@ func (c exportCommand) send(x *cli.Context, f export.Format, dirs []string) erro
 	case x.String("out") != "":
 		return usagef("%s is a server; name it with --to, not --out", f.Name)
 	}
-	var left error
-	for _, dir := range dirs {
-		r, err := export.Open(x.Context, dir)
-		if err != nil {
-			return job.InputError(err)
-		}
-		if f.Trajectories && r.Trajectories == nil {
-			return usagef("%s has curves alone; %s is made of trajectories, name the run's folder", dir, f.Name)
-		}
-		what, fresh := "value", "new value"
-		if f.Trajectories {
-			what, fresh = "span", "span"
-		}
-		got := read(&r)
-		n, err := f.Send(x.Context, x.String("to"), r)
-		if err != nil {
-			return fmt.Errorf("export: %s: %s of %s sent: %w", f.Name, plural(n, what), dir, err)
-		}
-		fmt.Fprintf(c.text, "sent      %s  %s\n", dir, plural(n, fresh))
-		left = errors.Join(left, got.lacks(f, dir))
+	runs, err := openRuns(x.Context, f, dirs)
+	if err != nil {
+		return err
 	}
-	return left
+	what, fresh := "value", "new value"
+	if f.Trajectories {
+		what, fresh = "span", "span"
+	}
+	return each(x.Context, f, runs, func(_ int, r exported, _ *reading) error {
+		n, err := f.Send(x.Context, x.String("to"), r.Run)
+		if err != nil {
+			return fmt.Errorf("export: %s: %s of %s sent: %w", f.Name, plural(n, what), r.dir, err)
+		}
+		fmt.Fprintf(c.text, "sent      %s  %s\n", r.dir, plural(n, fresh))
+		return nil
+	})
 }

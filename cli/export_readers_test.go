@@ -132,6 +132,7 @@ type inspectRead struct {
 		Answer, Error *string
 		Metadata      map[string]any
 		Messages      [][]any
+		Thoughts      []string
 		Tokens        int
 	}
 }
@@ -166,6 +167,34 @@ func TestReadersOfInspect(t *testing.T) {
 	got = inspectRead{}
 	readBack(t, "inspect", exportOf(t, empty(t), "inspect"), &got)
 	require.Empty(t, got.Samples)
+}
+
+// What a thinking model wrote before the content of a message, which an agent of another program sent.
+func TestReadersOfThoughts(t *testing.T) {
+	said := trajectory.Text("assistant", "4")
+	said.Reasoning = "two and two"
+	sent, err := json.Marshal([]trajectory.Message{trajectory.Text("user", "2 + 2?"), said, trajectory.Text("user", "Sure?")})
+	require.NoError(t, err)
+	dir := filepath.Join(t.TempDir(), "thinking")
+	overviewtest.Run{Steps: overviewtest.Steps(1), Train: []overviewtest.Sampled{
+		{Stop: trajectory.StopAnswer, Turns: []trajectory.Turn{{Completion: "yes", FinishReason: "stop", Incoming: &trajectory.Incoming{Whole: true, Messages: sent}}}},
+	}}.Write(t, dir)
+
+	var log inspectRead
+	readBack(t, "inspect", exportOf(t, dir, "inspect"), &log)
+	require.Equal(t, []string{"two and two"}, log.Samples[0].Thoughts)
+	require.Len(t, log.Samples[0].Messages, 4)
+	require.Contains(t, log.Samples[0].Messages[1][1], "4")
+	var rows []struct {
+		Messages []struct{ Content, Reasoning string }
+	}
+	readBack(t, "parquet", exportOf(t, dir, "parquet"), &rows)
+	require.Equal(t, []struct{ Content, Reasoning string }{{"2 + 2?", ""}, {"4", "two and two"}, {"Sure?", ""}, {"yes", ""}}, rows[0].Messages)
+	var kept struct {
+		Traces []struct{ Messages []map[string]any }
+	}
+	readBack(t, "trackio", exportOf(t, dir, "trackio"), &kept)
+	require.Equal(t, "two and two", kept.Traces[0].Messages[1]["reasoning_content"])
 }
 
 func TestReadersOfATIF(t *testing.T) {

@@ -38,6 +38,22 @@ func TestExport(t *testing.T) {
 	}
 }
 
+// A run that cannot be written keeps none behind it back, and takes no word of what is missing of those before it.
+func TestExportTellsOfEveryRun(t *testing.T) {
+	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	var runs []string
+	for i, name := range []string{"one", "two", "three"} {
+		runs = append(runs, filepath.Join(dir, name))
+		overviewtest.Run{Steps: overviewtest.Steps(0.1 * float64(i))}.Write(t, runs[i])
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(out, "one", "one.csv"), 0o700)) // a folder is in the way
+	require.NoError(t, os.MkdirAll(filepath.Join(out, "two", "two.csv"), 0o700))
+	text, _, err := command(t, append(append([]string{"export"}, runs...), "csv", "--out", out)...)
+	require.ErrorContains(t, err, filepath.Join("one", "one.csv"))
+	require.ErrorContains(t, err, filepath.Join("two", "two.csv"))
+	require.Equal(t, "wrote     "+filepath.Join(out, "three", "three.csv")+"  5 metrics\n", text)
+}
+
 // Runs of one name cannot lie in one folder, at once or one after the other.
 func TestExportOfRunsOfOneName(t *testing.T) {
 	dir := t.TempDir()

@@ -77,6 +77,7 @@ type atifMetrics struct {
 	Logprobs   []float32 `json:"logprobs,omitempty"`
 }
 
+// atifFinal is what the trajectory itself used. Its steps have the tokens that it shares with other branches of a tree too.
 type atifFinal struct {
 	Prompt     int `json:"total_prompt_tokens"`
 	Completion int `json:"total_completion_tokens"`
@@ -176,9 +177,12 @@ func (d *atifDocument) add(l line, t *trajectory.Trajectory) {
 	} else {
 		s.Metrics = tokens(l.Turn, t)
 		s.Extra = map[string]any{written: true}
-		d.Final.Prompt += s.Metrics.Prompt
-		d.Final.Completion += s.Metrics.Completion
-		d.Final.Cached += s.Metrics.Cached
+		read, sampled := l.usage()
+		d.Final.Prompt += read
+		d.Final.Completion += sampled
+		if !l.Shared {
+			d.Final.Cached += s.Metrics.Cached
+		}
 	}
 	d.Steps = append(d.Steps, s)
 }

@@ -17,6 +17,7 @@ type line struct {
 	Calls   []call
 	Turn    *trajectory.Turn // that sampled it; nil: nobody did
 	Again   bool             // the agent rewrote its history: this stood there, in other words perhaps
+	Shared  bool             // another branch of the tree sampled the turn
 }
 
 // call is a tool call with what came back.
@@ -57,7 +58,7 @@ func conversation(r store.Record) (out []line) {
 	for k := range turns {
 		t := &turns[k]
 		add(t.Incoming.Sent(), k > 0 && t.Incoming != nil && t.Incoming.Whole)
-		l := line{Role: "assistant", Text: t.Completion, Turn: t}
+		l := line{Role: "assistant", Text: t.Completion, Turn: t, Shared: !r.Trajectory.Owns(k)}
 		for i, done := range t.Results {
 			l.Calls = append(l.Calls, call{
 				fmt.Sprintf("c%d-%d", k, i), done.Call.Name, object(done.Call.Arguments), done.Observation, done.Failed, done.Duration.Seconds(),
@@ -66,6 +67,15 @@ func conversation(r store.Record) (out []line) {
 		out = append(out, l)
 	}
 	return out
+}
+
+// usage is the tokens that a turn read and sampled for its trajectory: a tree's shared ones count where they were sampled, so that sums over
+// trajectories count them once.
+func (l line) usage() (read, sampled int) {
+	if l.Turn == nil || l.Shared {
+		return 0, 0
+	}
+	return l.Turn.CompletionStart + l.Turn.BegunTokens(), l.Turn.Sampled()
 }
 
 // whole tells whether a call's messages are all that the policy read.

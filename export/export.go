@@ -115,6 +115,15 @@ func (r Run) at(step int) time.Time {
 	return r.Began
 }
 
+// ended is when the last step ended.
+func (r Run) ended() time.Time {
+	order, _ := r.steps()
+	if len(order) == 0 {
+		return r.Began
+	}
+	return r.at(order[len(order)-1])
+}
+
 // identity is what servers know a run by: the same for the same run, however often it is sent. A copy of a run folder under another name is another run.
 func (r Run) identity() string {
 	identity := fmt.Sprintf("%s-%d", safe(r.Name), r.Began.Unix())

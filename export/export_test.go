@@ -300,6 +300,85 @@ func TestAnswersToOurCallsComeBack(t *testing.T) {
 	require.Equal(t, []string{"user : 2 + 2?", "assistant : a", "tool calculator: 4", "tool : Error: x", "assistant : b"}, said)
 }
 
+// What a tree shares is counted where it was sampled: sums over trajectories count each token once.
+func TestSharedTokensAreCountedOnce(t *testing.T) {
+	sampled := func(shared string, begun ...trajectory.Begun) trajectory.Turn {
+		return trajectory.Turn{CompletionStart: 10, CompletionEnd: 18, CachedTokens: 4, Shared: shared, Begun: begun}
+	}
+	for name, c := range map[string]struct {
+		turns                   []trajectory.Turn
+		prompt, sampled, cached int
+	}{
+		"alone":               {[]trajectory.Turn{sampled(""), sampled("")}, 20, 16, 8},
+		"shares its first":    {[]trajectory.Turn{sampled("other:0"), sampled("own:1")}, 10, 8, 4},
+		"forks within a turn": {[]trajectory.Turn{sampled("own:0", trajectory.Begun{Shared: "other:0", End: 6})}, 16, 2, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			record := store.Record{Trajectory: &trajectory.Trajectory{ID: "own", Turns: c.turns}}
+			require.Equal(t, &atifFinal{c.prompt, c.sampled, c.cached, len(c.turns)}, atifOf(record, sample()).Final)
+			require.Equal(t, map[string]int{"input_tokens": c.prompt, "output_tokens": c.sampled, "total_tokens": c.prompt + c.sampled}, sampleOf(record, "m").Output.Usage)
+		})
+	}
+}
+
+// What a thinking model wrote before its content is in every format that has messages.
+func TestThoughtsAreExported(t *testing.T) {
+	said := trajectory.Text("assistant", "4")
+	said.Reasoning = "2 and 2"
+	record := store.Record{Task: trajectory.Task{Prompt: []trajectory.Message{trajectory.Text("user", "2 + 2?"), said}}, Trajectory: &trajectory.Trajectory{ID: "a"}}
+	require.Equal(t, "2 and 2", atifOf(record, sample()).Steps[1].Thought)
+	row, err := parquetOf(record)
+	require.NoError(t, err)
+	require.Equal(t, "2 and 2", row.Messages[1].Thought)
+	messages, _ := trackioTrace(record)
+	require.Equal(t, trackioMessage{Role: "assistant", Content: "4", Thought: "2 and 2"}, messages[1])
+	text, err := json.Marshal(sampleOf(record, "m").Messages)
+	require.NoError(t, err)
+	require.JSONEq(t, `[{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": [{"type": "reasoning", "reasoning": "2 and 2"}, {"type": "text", "text": "4"}]}]`, string(text))
+}
+
+// An Inspect log ends with the last step, and its targets are written as answers are: a million without an exponent.
+func TestInspectTellsEndAndTargets(t *testing.T) {
+	r := sample()
+	answers := []any{"4", 1e6, 0.5, []any{1.0, "b"}, nil, true}
+	r.Trajectories = func(_ context.Context, f func(store.Record) error) (err error) {
+		for _, v := range answers {
+			err = errors.Join(err, f(store.Record{Task: trajectory.Task{Fields: map[string]any{"answer": v}}, Trajectory: &trajectory.Trajectory{}}))
+		}
+		return err
+	}
+	var b bytes.Buffer
+	require.NoError(t, writeInspect(t.Context(), &b, r))
+	var log struct {
+		Stats   map[string]string
+		Samples []inspectSample
+	}
+	require.NoError(t, json.Unmarshal(b.Bytes(), &log))
+	require.Equal(t, map[string]string{"started_at": "2023-11-14T22:13:20Z", "completed_at": "2023-11-14T22:13:24Z"}, log.Stats)
+	var targets []string
+	for _, s := range log.Samples {
+		targets = append(targets, s.Target)
+	}
+	require.Equal(t, []string{"4", "1000000", "0.5", `[1,"b"]`, "null", "true"}, targets)
+}
+
+// The address of a server may hold a password, which no error tells.
+func TestNoErrorTellsAPassword(t *testing.T) {
+	for _, address := range []string{"ftp://me:secret@tracker", "http://me:secret@tracker:port", "http://me:secret@127.0.0.1:1"} {
+		for _, f := range []Format{mlflow, otlp} {
+			r := sample()
+			r.Trajectories = func(_ context.Context, f func(store.Record) error) error {
+				return f(store.Record{Trajectory: &trajectory.Trajectory{}})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := f.Send(ctx, address, r)
+			cancel()
+			require.Error(t, err)
+			require.NotContains(t, err.Error(), "secret", f.Name)
+		}
+	}
+}
+
 func TestLookup(t *testing.T) {
 	for _, f := range Formats() {
 		found, err := Lookup(f.Name)

@@ -3,6 +3,7 @@ package export
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"os"
 	"path/filepath"
@@ -149,13 +150,13 @@ func WriteWhole(path string, write func(w *os.File) error) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	w, err := os.CreateTemp(filepath.Dir(path), unfinished)
+	w, err := os.OpenFile(filepath.Join(filepath.Dir(path), unfinished+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666) // less what the user's umask takes
 	if err != nil {
 		return err
 	}
 	defer os.Remove(w.Name()) // it is gone where all went well
-	if err = write(w); err == nil {
-		err = w.Chmod(0o644)
+	if err = write(w); err == nil && info != nil {
+		err = w.Chmod(info.Mode().Perm()) // who may read the file stays as it was
 	}
 	if closed := w.Close(); err == nil {
 		err = closed

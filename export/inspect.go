@@ -43,11 +43,18 @@ type inspectSample struct {
 
 type inspectMessage struct {
 	Role     string        `json:"role"`
-	Content  string        `json:"content"`
+	Content  any           `json:"content"` // a text, or a list of inspectPart
 	Calls    []inspectCall `json:"tool_calls,omitempty"`
 	CallID   string        `json:"tool_call_id,omitempty"`
 	Function string        `json:"function,omitempty"`
 	Error    *toolError    `json:"error,omitempty"`
+}
+
+// inspectPart is a part of a message: a thought, or the text behind it.
+type inspectPart struct {
+	Type      string  `json:"type"` // reasoning or text, which names the field that is set
+	Reasoning *string `json:"reasoning,omitempty"`
+	Text      *string `json:"text,omitempty"`
 }
 
 type inspectCall struct {
@@ -123,7 +130,7 @@ func writeInspect(ctx context.Context, to io.Writer, r Run) error {
 			"created": at, "task": r.Name, "dataset": map[string]any{"name": r.Name, "samples": n}, "model": model, "config": map[string]any{},
 			"metadata": map[string]any{"algorithm": r.Algorithm},
 		},
-		"stats": map[string]any{"started_at": at, "completed_at": at},
+		"stats": map[string]any{"started_at": at, "completed_at": r.ended().UTC().Format(time.RFC3339)},
 		"results": map[string]any{
 			"total_samples": n, "completed_samples": completed, "scores": []any{map[string]any{"name": "reward", "scorer": "reward", "metrics": metrics}},
 		},
@@ -146,7 +153,7 @@ func sampleOf(record store.Record, model string) inspectSample {
 	}
 	answer, _ := t.FinalAnswer()
 	if target, ok := record.Task.Fields["answer"]; ok {
-		s.Target = fmt.Sprint(target)
+		s.Target = textOf(target)
 	}
 	score := func(name string, v float64) {
 		if _, named := number(v).(string); !named {
@@ -169,7 +176,7 @@ func sampleOf(record store.Record, model string) inspectSample {
 		if user := l.Role == "user"; i == 0 || user && !asked { // what the user asks, and not what the system says before it
 			s.Input, asked = l.Text, user
 		}
-		m := inspectMessage{Role: inspectRole(l.Role), Content: l.Text}
+		m := inspectMessage{Role: inspectRole(l.Role), Content: contentOf(l)}
 		var answers []inspectMessage
 		for _, c := range l.Calls {
 			if c.Name == "" {
@@ -189,12 +196,32 @@ func sampleOf(record store.Record, model string) inspectSample {
 		s.Messages = append(append(s.Messages, m), answers...)
 		if l.Turn != nil {
 			s.Output.Choices = []inspectChoice{{m, stopOf(l)}}
-			s.Output.Usage["input_tokens"] += l.Turn.CompletionStart
-			s.Output.Usage["output_tokens"] += l.Turn.CompletionEnd - l.Turn.CompletionStart
+			read, sampled := l.usage()
+			s.Output.Usage["input_tokens"] += read
+			s.Output.Usage["output_tokens"] += sampled
 		}
 	}
 	s.Output.Usage["total_tokens"] = s.Output.Usage["input_tokens"] + s.Output.Usage["output_tokens"]
 	return s
+}
+
+func contentOf(l line) any {
+	if l.Thought == "" {
+		return l.Text
+	}
+	return []inspectPart{{Type: "reasoning", Reasoning: &l.Thought}, {Type: "text", Text: &l.Text}}
+}
+
+// textOf is a task's answer as a reader compares it: a text as it is, all else as JSON, in which a million is 1000000.
+func textOf(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(b)
 }
 
 // inspectRole is one of the four that Inspect reads.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -89,7 +90,7 @@ func mlflowKey(name string) string {
 
 func sendMLflow(ctx context.Context, to string, r Run) (sent int, err error) {
 	if u, err := url.Parse(to); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return 0, fmt.Errorf("%q is no address of an MLflow server, such as http://127.0.0.1:5000", to)
+		return 0, errors.New("this is no address of an MLflow server; write one such as http://127.0.0.1:5000") // it may hold a password
 	}
 	s := mlflowServer{strings.TrimRight(to, "/")}
 	names := map[string]string{} // of metrics by their keys there
@@ -145,13 +146,9 @@ func sendMLflow(ctx context.Context, to string, r Run) (sent int, err error) {
 	if status == "" {
 		status = "FINISHED"
 	}
-	end := r.Began
-	if order, _ := r.steps(); len(order) > 0 {
-		end = r.at(order[len(order)-1])
-	}
 	update := map[string]any{"run_id": run, "status": status}
 	if status != "RUNNING" {
-		update["end_time"] = end.UnixMilli()
+		update["end_time"] = r.ended().UnixMilli()
 	}
 	return sent, s.call(ctx, http.MethodPost, "runs/update", nil, update, &struct{}{})
 }

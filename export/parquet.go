@@ -46,6 +46,7 @@ type parquetMessage struct {
 	Role    string        `parquet:"role"`
 	Content string        `parquet:"content"`
 	Calls   []parquetCall `parquet:"calls,list"`
+	Thought string        `parquet:"reasoning"` // "": none, or the content has it as the model wrote it
 }
 
 type parquetCall struct {
@@ -98,7 +99,7 @@ func parquetOf(record store.Record) (parquetRow, error) {
 		row.RewardParts = append(row.RewardParts, parquetPart{text(name), parts[name]})
 	}
 	for _, l := range conversation(record) {
-		m := parquetMessage{Role: text(l.Role), Content: text(l.Text)}
+		m := parquetMessage{Role: text(l.Role), Content: text(l.Text), Thought: text(l.Thought)}
 		for _, c := range l.Calls {
 			arguments, err := json.Marshal(c.Arguments)
 			if err != nil {

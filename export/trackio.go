@@ -29,6 +29,7 @@ var trackio = Format{
 type trackioMessage struct {
 	Role    string        `json:"role"`
 	Content string        `json:"content"`
+	Thought string        `json:"reasoning_content,omitempty"`
 	Calls   []trackioCall `json:"tool_calls,omitempty"`
 	CallID  string        `json:"tool_call_id,omitempty"`
 }
@@ -128,7 +129,7 @@ func buildTrackio(ctx context.Context, path string, r Run) (err error) {
 func trackioTrace(record store.Record) (messages []trackioMessage, spans []trackioSpan) {
 	messages, spans = []trackioMessage{}, []trackioSpan{}
 	for _, l := range conversation(record) {
-		m := trackioMessage{Role: l.Role, Content: l.Text}
+		m := trackioMessage{Role: l.Role, Content: l.Text, Thought: l.Thought}
 		var answers []trackioMessage
 		for _, c := range l.Calls {
 			if c.Name == "" {

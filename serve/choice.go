@@ -62,7 +62,7 @@ func (c *choice) take(tokens []engines.Token) {
 func (c *choice) end(finish trajectory.FinishReason, cached int) {
 	c.output.WriteString(c.text.end())
 	c.finish, c.cached = string(finish), cached
-	if finish != trajectory.FinishStop || len(c.tokens) == 0 { // a form may be whole before any token
+	if finish != trajectory.FinishStop || len(c.tokens) == 0 { // a form may be whole, here before any token
 		return
 	}
 	last := c.tokens[len(c.tokens)-1].ID
@@ -73,7 +73,7 @@ func (c *choice) end(finish trajectory.FinishReason, cached int) {
 		if !slices.Contains(c.eos, last) {
 			c.reason = last
 		}
-	case len(c.request.Sampling.Stop) == 1: // spelt with special tokens that the text leaves out
+	case len(c.request.Sampling.Stop) == 1 && c.request.Constraint == nil: // spelt with special tokens that the text leaves out
 		c.reason = c.request.Sampling.Stop[0]
 	}
 }

@@ -3,6 +3,7 @@ package serve
 import (
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -153,6 +154,17 @@ func TestGenerate(t *testing.T) {
 		`{"request_id":"x","choices":[{"index":0,"token_ids":[98],"logprobs":null,"finish_reason":null,"stop_reason":null,"weight_versions":null}],"prompt_logprobs":null}`,
 		`{"request_id":"x","choices":[{"index":0,"token_ids":[],"logprobs":null,"finish_reason":"stop","stop_reason":98,"weight_versions":[{"version":"default","start":0,"end":2}]}],"prompt_logprobs":null}`,
 	}, h.events("/inference/v1/generate", `{"request_id":"x","token_ids":[1],"stream":true,"sampling_params":{"stop_token_ids":[98]}}`))
+	open := make(chan struct{})
+	close(open)
+	scored := start(t, scripted.Options{Respond: says("ab")}, func(o *Options) {
+		o.Engine = scoring{o.Engine.(*scripted.Engine), new(atomic.Int64), open}
+	})
+	var told []bool
+	for _, e := range scored.events("/inference/v1/generate", `{"token_ids":[1,2],"stream":true,"stream_options":{"include_usage":true},"sampling_params":{"n":2,"prompt_logprobs":0}}`) {
+		told = append(told, !strings.Contains(e, `"prompt_logprobs":null`))
+	}
+	require.Equal(t, append([]bool{true}, make([]bool, len(told)-1)...), told, "the first chunk alone tells the logprobs of the prompt")
+	require.Greater(t, len(told), 4)
 	h.refuses("/inference/v1/generate", `{"token_ids":[1]}`, 400, "sampling_params is missing")
 	h.refuses("/inference/v1/generate", `{"token_ids":[],"sampling_params":{}}`, 400, "the prompt is empty")
 	h.refuses("/inference/v1/generate", `{"token_ids":[1],"sampling_params":{},"output_mode":"text"}`, 400, "output_mode")

@@ -76,13 +76,16 @@ func (c *control) pauseIn(ctx context.Context, mode string) error {
 func (c *control) hold(ctx context.Context, mode string) (idle, open <-chan struct{}, err error) {
 	c.weights.mu.Lock()
 	defer c.weights.mu.Unlock()
+	paused, _, _ := c.gate.state()
 	idle, open = c.gate.pause(mode == "abort")
 	switch {
 	case c.weights.frozen != nil:
 		return nil, nil, nil // what runs stands still already, or was aborted just now
 	case mode == "keep":
 		if err := c.weights.freeze(ctx); err != nil {
-			c.gate.resume()
+			if !paused {
+				c.gate.resume()
+			}
 			return nil, nil, err
 		}
 		return nil, nil, nil

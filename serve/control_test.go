@@ -98,6 +98,27 @@ func TestPauseWait(t *testing.T) {
 	h.post("/resume", "")
 }
 
+// fixed is an engine that takes no weights, so that nothing holds it between two steps.
+type fixed struct{ *scripted.Engine }
+
+func (fixed) Update(context.Context, engines.Weights) error { return errors.New("fixed") }
+
+// A pause that cannot be made leaves the server as it was: open, or paused by another.
+func TestAPauseThatFailsChangesNothing(t *testing.T) {
+	h := start(t, slow(), func(o *Options) { o.Engine = fixed{o.Engine.(*scripted.Engine)} })
+	keep := func() {
+		t.Helper()
+		status, text := h.do("POST", "/pause?mode=keep", "")
+		require.Equal(t, http.StatusInternalServerError, status)
+		require.Contains(t, text, "the engine cannot hold its requests: fixed")
+	}
+	keep()
+	require.False(t, h.paused())
+	h.post("/pause?mode=wait", "")
+	keep()
+	require.True(t, h.paused())
+}
+
 // Who waits for a pause learns at once that it ended before its time: by a resume, or with the server.
 func TestPauseWaitEndsWithItsPause(t *testing.T) {
 	for _, c := range []struct {

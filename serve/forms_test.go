@@ -78,8 +78,9 @@ func TestLocalFormsOfReplies(t *testing.T) {
 		}
 	}
 	var g generateReply
-	require.NoError(t, json.Unmarshal([]byte(h.post("/inference/v1/generate", `{"token_ids":[1,2],"sampling_params":{"max_tokens":9,"ignore_eos":true,"structured_outputs":{"choice":["ab"]}}}`)), &g))
+	require.NoError(t, json.Unmarshal([]byte(h.post("/inference/v1/generate", `{"token_ids":[1,2],"sampling_params":{"max_tokens":9,"ignore_eos":true,"stop":["z"],"structured_outputs":{"choice":["ab"]}}}`)), &g))
 	require.Equal(t, []int32{'a', 'b'}, g.Choices[0].TokenIDs, "without a stop id the form ends the completion")
+	require.Nil(t, g.Choices[0].Reason, "and not the stop string")
 
 	var responses struct {
 		Output []struct{ Content []struct{ Text string } }

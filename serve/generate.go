@@ -124,6 +124,7 @@ func (a *generateAPI) answer(w http.ResponseWriter, r *http.Request, p *places, 
 	err = a.engine.run(r.Context(), p, choices, detail, func(c *choice) error {
 		chunk := base
 		chunk.Choices = []generateChoice{tell(c)}
+		base.PromptLP = nil // the first chunk told them
 		return e.send(chunk)
 	})
 	if err == nil && in.Options.usage() {

@@ -335,6 +335,7 @@ func (x *index) forget(from int) {
 		}
 	}
 	maps.DeleteFunc(x.dropped, func(ref store.GroupRef, _ bool) bool { return ref.Step >= from })
+	x.alter(func(e *entry) bool { return e.TrainedAt >= from }, func(e *entry) { e.TrainedAt, e.Staleness = -1, -1 }) // sampled for a step before it
 }
 
 // filter says which entries are looked for, and in which order. Its zero value is all of them.

@@ -34,6 +34,25 @@ func TestTextsThatAreNotSearchedAreCounted(t *testing.T) {
 	require.Equal(t, len("gamma"), x.texts)
 }
 
+// A run that goes on at an earlier step has not trained any more what steps from there on had: neither those sampled for a step before.
+func TestWhatIsForgottenWasNotTrained(t *testing.T) {
+	t.Parallel()
+	x := index{}
+	for step := range 3 {
+		x.put(&entry{ID: string(rune('a' + step)), Phase: store.Train, Step: step, TrainedAt: -1, Staleness: -1, Lowest: int32(step)}, nil)
+		x.batch(store.Batch{Step: step + 1, Version: int32(step + 1), Groups: []store.GroupRef{{Step: step}}})
+	}
+	told := x.entries[1]
+	require.Equal(t, []int{2, 1}, []int{told.TrainedAt, told.Staleness})
+	x.forget(2)
+	require.Len(t, x.entries, 2)
+	require.Equal(t, []int{1, 1}, []int{x.entries[0].TrainedAt, x.entries[0].Staleness})
+	require.Equal(t, []int{-1, -1}, []int{x.entries[1].TrainedAt, x.entries[1].Staleness})
+	require.Equal(t, 2, told.TrainedAt, "an answer that was given holds the old one")
+	x.batch(store.Batch{Step: 3, Version: 3, Groups: []store.GroupRef{{Step: 1}}})
+	require.Equal(t, []int{3, 2}, []int{x.entries[1].TrainedAt, x.entries[1].Staleness})
+}
+
 // Of an agent of another program the prompts and the results of tools stand in what it sent alone.
 func TestWhatAnAgentSentIsSearched(t *testing.T) {
 	t.Parallel()

@@ -61,6 +61,7 @@ def inspect(path):
                 "messages": [
                     [m.role, m.text, [[c.function, c.arguments] for c in getattr(m, "tool_calls", None) or []]] for m in s.messages
                 ],
+                "thoughts": [c.reasoning for m in s.messages if isinstance(m.content, list) for c in m.content if c.type == "reasoning"],
                 "tokens": s.output.usage.output_tokens if s.output.usage else None,
             }
             for s in log.samples or []

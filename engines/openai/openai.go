@@ -194,7 +194,13 @@ func request(q engines.Request, model string) (openai.ChatCompletionRequest, err
 		if err != nil {
 			return r, err
 		}
-		r.Messages = append(r.Messages, openai.ChatCompletionMessage{Role: m.Role, Content: text, Name: m.Name})
+		sent := openai.ChatCompletionMessage{Role: m.Role, Content: text, Name: m.Name, ToolCallID: m.ToolCallID}
+		for _, c := range m.ToolCalls {
+			sent.ToolCalls = append(sent.ToolCalls, openai.ToolCall{
+				ID: c.ID, Type: openai.ToolTypeFunction, Function: openai.FunctionCall{Name: c.Name, Arguments: string(c.Arguments)},
+			})
+		}
+		r.Messages = append(r.Messages, sent)
 	}
 	return r, nil
 }
@@ -204,6 +210,9 @@ func request(q engines.Request, model string) (openai.ChatCompletionRequest, err
 func (e *Engine) completion(q engines.Request, reply openai.ChatCompletionResponse) (engines.Completion, error) {
 	if len(reply.Choices) != 1 {
 		return engines.Completion{}, fmt.Errorf("the endpoint returned %d choices, expected 1", len(reply.Choices))
+	}
+	if reply.Choices[0].FinishReason == openai.FinishReasonContentFilter {
+		return engines.Completion{}, errors.New("the endpoint's content filter ended the completion, so it is not what the model would have said")
 	}
 	text, cut := cutAfter(reply.Choices[0].Message.Content, q.Sampling.Stop)
 	ids := e.options.Encode(text)

@@ -133,6 +133,35 @@ func TestRoles(t *testing.T) {
 	}, sent["messages"])
 }
 
+// Calls that a prompt shows stand with what answers them: an endpoint refuses an answer whose call it does not find.
+func TestCallsOfPrompts(t *testing.T) {
+	var sent map[string]any
+	e := endpoint(t, func(w http.ResponseWriter, _ int, body map[string]any) {
+		sent = body
+		say(w, "4", "stop")
+	})
+	q := request0()
+	result := trajectory.Text("tool", "4")
+	result.ToolCallID = "c1"
+	q.Messages = []trajectory.Message{
+		{Role: "assistant", ToolCalls: []trajectory.ToolCall{{ID: "c1", Name: "calculator", Arguments: json.RawMessage(`{"expression":"2+2"}`)}}}, result,
+	}
+	_, err := e.Generate(t.Context(), q)
+	require.NoError(t, err)
+	call := map[string]any{"id": "c1", "type": "function", "function": map[string]any{"name": "calculator", "arguments": `{"expression":"2+2"}`}}
+	require.Equal(t, []any{
+		map[string]any{"role": "assistant", "tool_calls": []any{call}},
+		map[string]any{"role": "tool", "tool_call_id": "c1", "content": "4"},
+	}, sent["messages"])
+}
+
+// What a content filter cut is not what the model would have said, and no completion that it ended.
+func TestContentFilter(t *testing.T) {
+	e := endpoint(t, func(w http.ResponseWriter, _ int, _ map[string]any) { say(w, "four", "content_filter") })
+	_, err := e.Generate(t.Context(), request0())
+	require.EqualError(t, err, "openai: request r: the endpoint's content filter ended the completion, so it is not what the model would have said")
+}
+
 func TestLength(t *testing.T) {
 	e := endpoint(t, func(w http.ResponseWriter, _ int, _ map[string]any) { say(w, "four is", "length") })
 	c, err := e.Generate(t.Context(), request0())

@@ -47,7 +47,7 @@ func Advice(steps []map[string]float64, e Evaluations, s Setup) []string {
 	}
 	if !s.SFT {
 		flat := share("groups/flat", "groups/sampled")
-		add(flat > 0.5, "%s of the groups were flat and taught nothing: raise rollout.group_size or rollout.temperature, or take tasks that succeed now and then (data.curriculum)", percent(flat))
+		add(flat > 0.5, "%s of the groups of %s were flat and taught nothing: raise rollout.group_size or rollout.temperature, or take tasks that succeed now and then (data.curriculum)", percent(flat), stepsFrom(len(steps)-len(late)+1, len(steps)))
 		cut := share("turns/cut", "turns")
 		add(cut > 0.2 && !s.CutParse, "%s of the completions were cut by a token limit: raise rollout.max_new_tokens or rollout.max_tokens", percent(cut))
 		failed := sum("tools/failed") / max(1, sum("tools/calls")+sum("tools/parse_errors"))
@@ -77,6 +77,14 @@ func Advice(steps []map[string]float64, e Evaluations, s Setup) []string {
 	}
 	add(fell == nil && sure && rise*better > 0, "the %s was still getting better at the end (%+.3f over the last quarter): go on with --resume --set %s", name, rise, further)
 	return out
+}
+
+// stepsFrom names the steps that a figure is of.
+func stepsFrom(first, last int) string {
+	if first == last {
+		return fmt.Sprintf("step %d", last)
+	}
+	return fmt.Sprintf("steps %d-%d", first, last)
 }
 
 // bestOf is the evaluation that is the best.

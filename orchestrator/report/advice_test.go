@@ -30,7 +30,7 @@ func TestAdvice(t *testing.T) {
 		with map[string]float64
 		not  []report.Setup // with which the same figure is as it should be, or cannot be changed so
 	}{
-		"75% of the groups were flat":                     {map[string]float64{"groups/flat": 6}, []report.Setup{{SFT: true}}},
+		"75% of the groups of steps 9-12 were flat":       {map[string]float64{"groups/flat": 6}, []report.Setup{{SFT: true}}},
 		"30% of the completions were cut":                 {map[string]float64{"turns/cut": 3}, []report.Setup{{CutParse: true}}},
 		"40% of the tool calls failed":                    {map[string]float64{"tools/failed": 4}, []report.Setup{{SFT: true}}},
 		"the trainer waited for rollouts 90% of the time": {map[string]float64{"seconds/wait": 9}, []report.Setup{{Overlaps: true}, {NoAsync: true}}},
@@ -58,6 +58,13 @@ func TestAdvice(t *testing.T) {
 	require.Len(t, got, 1)
 	require.Contains(t, got[0], "the held-out score was best after step 6 (0.800) and is 0.500 now: take RUN@best")
 	require.Empty(t, report.Advice(stepsOf(nil), all[:2], report.Setup{}), "the last one is the best")
+}
+
+// Advice on flat groups says of which steps it speaks: one step of three is not the run.
+func TestAdviceNamesTheStepsOfFlatGroups(t *testing.T) {
+	steps := stepsOf(nil)[:3]
+	steps[2]["groups/flat"] = 8
+	require.Contains(t, report.Advice(steps, nil, report.Setup{})[0], "100% of the groups of step 3 were flat and taught nothing: ")
 }
 
 // A distillation learns by the divergence from its teacher: its reward is reported, and no advice is about it.
