@@ -81,10 +81,10 @@ func (c Choice) estimator(r *Registry) (out ResolvedEstimator, err error) {
 		err = errors.New("its New returned no estimator")
 	}
 	if err != nil {
-		return out, fmt.Errorf("algorithms: advantage %s: %w", c.Name, err)
+		return out, refuse("advantage", "advantage %s: %w", c.Name, err)
 	}
 	if _, ok := out.estimator.(Critic); ok != out.Needs.Values {
-		return out, fmt.Errorf("algorithms: advantage %s: an estimator reads values if and only if it is a Critic", c.Name)
+		return out, refuse("advantage", "advantage %s: an estimator reads values if and only if it is a Critic", c.Name)
 	}
 	return out, nil
 }

@@ -36,16 +36,16 @@ func (c Config) aggregation(loss LossSpec) (Aggregation, error) {
 		a.Name = TokenMean
 	}
 	if !slices.Contains(Aggregations, a.Name) {
-		return a, fmt.Errorf("algorithms: aggregation %q is unknown; allowed are %s", a.Name, strings.Join(Aggregations, ", "))
+		return a, refuse("aggregation", "aggregation %q is unknown; allowed are %s", a.Name, strings.Join(Aggregations, ", "))
 	}
 	if loss.Only != "" && a.Name != loss.Only {
-		return a, fmt.Errorf("algorithms: loss %s is defined with aggregation %s only, not %s", loss.Name, loss.Only, a.Name)
+		return a, refuse("aggregation", "loss %s is defined with aggregation %s only, not %s", loss.Name, loss.Only, a.Name)
 	}
 	if a.Name == SeqMeanTokenSumNorm && c.MaxTokens < 1 {
-		return a, fmt.Errorf("algorithms: aggregation %s divides by max_tokens; set it to 1 or more (it is %d)", a.Name, c.MaxTokens)
+		return a, refuse("max_tokens", "aggregation %s divides by max_tokens; set it to 1 or more (it is %d)", a.Name, c.MaxTokens)
 	}
 	if a.Name != SeqMeanTokenSumNorm && c.MaxTokens != 0 {
-		return a, fmt.Errorf("algorithms: max_tokens is set, but aggregation %s does not use it; leave it out", a.Name)
+		return a, refuse("max_tokens", "max_tokens is set, but aggregation %s does not use it; leave it out", a.Name)
 	}
 	return a, nil
 }
@@ -80,7 +80,7 @@ func (a Aggregation) TokenWeights(tokens []int) ([]float64, error) {
 		case SeqMeanTokenSumNorm:
 			weights[i] = 1 / (float64(trajectories) * float64(a.MaxTokens))
 		default:
-			return nil, fmt.Errorf("algorithms: aggregation %q is unknown", a.Name)
+			return nil, refuse("aggregation", "aggregation %q is unknown", a.Name)
 		}
 	}
 	return weights, nil

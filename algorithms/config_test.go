@@ -10,7 +10,7 @@ import (
 
 func TestRefusedBlocks(t *testing.T) {
 	for _, c := range []struct{ block, want string }{
-		{"advantage: grop", `algorithms: advantage "grop" is unknown; allowed are arpo, dr_grpo, gae, gigpo, grpo, maxrl, opo, reinforce_pp, remax, rloo, tree, turn`},
+		{"advantage: grop", `algorithms: advantage "grop" is unknown; allowed are arpo, dr_grpo, gae, gigpo, grpo, maxrl, opo, reinforce_pp, remax, rloo, tree, turn (did you mean "grpo"?)`},
 		{"advantage: {name: grpo, lambda: 0.9}", "algorithms: advantage grpo has no key lambda; its keys are: normalize_std"},
 		{"advantage: {name: gae, gamma: 1.5}", "algorithms: advantage gae: gamma is 1.5; allowed is 0 to 1"},
 		{"advantage: {name: gae, lambda: -1}", "algorithms: advantage gae: lambda is -1; allowed is 0 to 1"},
@@ -70,6 +70,21 @@ func TestRefusedBlocks(t *testing.T) {
 		_, err = config.Resolve(NewRegistry())
 		require.EqualError(t, err, c.want, c.block)
 	}
+}
+
+// Everything that is wrong with a block is told at once; what depends on a setting that is refused is not looked at.
+func TestAllThatIsWrongIsTold(t *testing.T) {
+	config, err := read("{advantage: grop, loss: pg, aggregation: mean, value: {clip: 0.2}, kl: {coefficient: 1, estimator: k4}, entropy: -1, epochs: 0, correction: {kind: tis_token, low: 2}}")
+	require.NoError(t, err)
+	_, err = config.Resolve(NewRegistry())
+	var refused Refused
+	require.ErrorAs(t, err, &refused)
+	var keys []string
+	for _, s := range refused {
+		keys = append(keys, s.Key)
+	}
+	require.Equal(t, []string{"advantage", "loss", "kl.estimator", "entropy", "epochs", "correction.low"}, keys)
+	require.Regexp(t, `^algorithms: advantage "grop" is unknown; .*; loss "pg" is unknown; .*; entropy is -1; allowed is 0 or more; epochs is 0; `, err.Error())
 }
 
 // JSON has neither, but a job file and a program's own Config may.

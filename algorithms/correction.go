@@ -2,7 +2,6 @@ package algorithms
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -39,7 +38,7 @@ func (c Correction) resolve() (CorrectionSettings, error) {
 	}
 	keys, ok := correctionKeys[s.Kind]
 	if !ok {
-		return s, fmt.Errorf("algorithms: correction %q is unknown; allowed are none, tis_token, tis_sequence, icepop, seq_mask, bypass", s.Kind)
+		return s, refuse("correction.kind", "correction %q is unknown; allowed are none, tis_token, tis_sequence, icepop, seq_mask, bypass", s.Kind)
 	}
 	for _, f := range []struct {
 		key   string
@@ -50,16 +49,16 @@ func (c Correction) resolve() (CorrectionSettings, error) {
 			continue
 		}
 		if !slices.Contains(keys, f.key) {
-			return s, fmt.Errorf("algorithms: correction.%s is set, but correction %s does not use it (it uses: %s); leave it out",
+			return s, refuse("correction."+f.key, "correction.%s is set, but correction %s does not use it (it uses: %s); leave it out",
 				f.key, s.Kind, cmp.Or(strings.Join(keys, ", "), "no key"))
 		}
 		if !(*f.given >= 0) || math.IsInf(*f.given, 0) || f.key != "low" && *f.given == 0 {
-			return s, fmt.Errorf("algorithms: correction.%s is %v; it must be a positive number", f.key, *f.given)
+			return s, refuse("correction."+f.key, "correction.%s is %v; it must be a positive number", f.key, *f.given)
 		}
 		*f.into = *f.given
 	}
 	if slices.Contains(keys, "low") && s.Low >= s.High {
-		return s, fmt.Errorf("algorithms: correction: low %v must be below high %v", s.Low, s.High)
+		return s, refuse("correction", "correction: low %v must be below high %v", s.Low, s.High)
 	}
 	return s, nil
 }

@@ -16,13 +16,13 @@ func (k KL) resolve() (KL, error) {
 	}
 	switch {
 	case !(k.Coefficient >= 0) || math.IsInf(k.Coefficient, 0):
-		return k, fmt.Errorf("algorithms: kl.coefficient is %v; allowed is 0 or more", k.Coefficient)
+		return k, refuse("kl.coefficient", "kl.coefficient is %v; allowed is 0 or more", k.Coefficient)
 	case !slices.Contains([]string{"k1", "k2", "k3"}, k.Estimator):
-		return k, fmt.Errorf("algorithms: kl.estimator %q is unknown; allowed are k1, k2, k3", k.Estimator)
+		return k, refuse("kl.estimator", "kl.estimator %q is unknown; allowed are k1, k2, k3", k.Estimator)
 	case k.In != "loss" && k.In != "reward":
-		return k, fmt.Errorf("algorithms: kl.in is %q; allowed are loss, reward", k.In)
+		return k, refuse("kl.in", "kl.in is %q; allowed are loss, reward", k.In)
 	case k.In == "loss" && k.Estimator == "k1":
-		return k, fmt.Errorf("algorithms: kl: k1 in the loss has zero expected gradient on-policy, so it would do nothing; use k2 or k3, or put it in the reward")
+		return k, refuse("kl", "kl: k1 in the loss has zero expected gradient on-policy, so it would do nothing; use k2 or k3, or put it in the reward")
 	}
 	return k, nil
 }

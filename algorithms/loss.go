@@ -2,7 +2,6 @@ package algorithms
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 
 	"github.com/agentfly/agentfly/internal/panics"
@@ -58,10 +57,10 @@ func (c Config) loss(r *Registry) (out ResolvedLoss, err error) {
 			continue
 		}
 		if !f.used {
-			return out, fmt.Errorf("algorithms: %s is set, but loss %s does not clip that way; leave it out", f.key, choice.Name)
+			return out, refuse(f.key, "%s is set, but loss %s does not clip that way; leave it out", f.key, choice.Name)
 		}
 		if !f.ok(*f.given) {
-			return out, fmt.Errorf("algorithms: %s is %v; allowed is %s", f.key, *f.given, f.want)
+			return out, refuse(f.key, "%s is %v; allowed is %s", f.key, *f.given, f.want)
 		}
 		*f.into = *f.given
 	}
@@ -73,7 +72,7 @@ func (c Config) loss(r *Registry) (out ResolvedLoss, err error) {
 		return out, nil
 	}
 	if err := panics.Guard("its Check", func() error { return out.Check(s) }); err != nil {
-		return out, fmt.Errorf("algorithms: loss %s: %w", choice.Name, err)
+		return out, refuse("loss", "loss %s: %w", choice.Name, err)
 	}
 	return out, nil
 }

@@ -1,12 +1,15 @@
 package algorithms
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/agentfly/agentfly/internal/wording"
 )
 
 // Key is a setting of its own that an estimator or a loss takes: {name: NAME, KEY: VALUE}.
@@ -197,7 +200,7 @@ func lookup[T any](kind, name string, known map[string]T) (T, error) {
 	}
 	var none T
 	names := slices.Sorted(maps.Keys(known))
-	return none, fmt.Errorf("algorithms: %s %q is unknown; allowed are %s", kind, name, strings.Join(names, ", "))
+	return none, refuse(kind, "%s %q is unknown; allowed are %s%s", kind, name, strings.Join(names, ", "), wording.DidYouMean(name, names))
 }
 
 // resolveKeys checks the own keys of c against the specification and fills in defaults.
@@ -207,34 +210,31 @@ func resolveKeys(kind string, c Choice, spec []Key) (map[string]any, error) {
 		given, ok := c.Keys[k.Name]
 		if !ok {
 			if k.Default == nil {
-				return nil, fmt.Errorf("algorithms: %s %s needs the key %s (%s)", kind, c.Name, k.Name, k.Doc)
+				return nil, refuse(kind, "%s %s needs the key %s (%s)", kind, c.Name, k.Name, k.Doc)
 			}
 			out[k.Name] = k.Default
 			continue
 		}
 		v, err := convert(given, k.Default)
 		if err != nil {
-			return nil, fmt.Errorf("algorithms: %s %s: %s is %v; %w", kind, c.Name, k.Name, given, err)
+			return nil, refuse(kind+"."+k.Name, "%s %s: %s is %v; %w", kind, c.Name, k.Name, given, err)
 		}
 		out[k.Name] = v
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Keys)) {
 		if _, ok := out[name]; !ok {
-			return nil, fmt.Errorf("algorithms: %s %s has no key %s; its keys are: %s", kind, c.Name, name, keyNames(spec))
+			names := keyNames(spec)
+			return nil, refuse(kind+"."+name, "%s %s has no key %s; its keys are: %s%s", kind, c.Name, name, cmp.Or(strings.Join(names, ", "), "none"), wording.DidYouMean(name, names))
 		}
 	}
 	return out, nil
 }
 
-func keyNames(spec []Key) string {
-	if len(spec) == 0 {
-		return "none"
+func keyNames(spec []Key) (names []string) {
+	for _, k := range spec {
+		names = append(names, k.Name)
 	}
-	names := make([]string, len(spec))
-	for i, k := range spec {
-		names[i] = k.Name
-	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // convert gives v the type of like: float64 for nil.

@@ -1,8 +1,10 @@
 package algorithms
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"strings"
 )
 
 // Algorithm is a resolved algorithm block: every setting has its value and none contradicts another.
@@ -20,24 +22,60 @@ type Algorithm struct {
 	Overlong        Overlong // the orchestrator adds its Penalty to the rewards
 }
 
-// Resolve fills in defaults and checks the block. The error names the setting and why it is refused.
+// Refused is why settings of an algorithm block are refused, in the order in which they are checked.
+type Refused []RefusedSetting
+
+// RefusedSetting is why one setting is refused. Key is its place in the block, such as kl.estimator.
+type RefusedSetting struct {
+	Key string
+	Err error
+}
+
+// Error is one line.
+func (r Refused) Error() string {
+	texts := make([]string, len(r))
+	for i, s := range r {
+		texts[i] = s.Err.Error()
+	}
+	return "algorithms: " + strings.Join(texts, "; ")
+}
+
+// refuse is the error of one setting. What follows the key in the block's own words is the format.
+func refuse(key, format string, args ...any) error {
+	return Refused{{key, fmt.Errorf(format, args...)}}
+}
+
+// Resolve fills in defaults and checks the block. Its error is Refused, with every setting that something is wrong with.
 func (c Config) Resolve(r *Registry) (*Algorithm, error) {
 	a := &Algorithm{Entropy: c.Entropy, Epochs: 1, MiniBatches: 1, DynamicSampling: c.DynamicSampling, Overlong: c.Overlong}
-	steps := []func() error{
-		func() (err error) { a.Estimator, err = c.Advantage.estimator(r); return err },
-		func() (err error) { a.Loss, err = c.loss(r); return err },
-		func() (err error) { a.Aggregation, err = c.aggregation(a.Loss.LossSpec); return err },
-		func() (err error) { a.KL, err = c.KL.resolve(); return err },
-		c.checkEntropy,
-		func() (err error) { a.Value, err = c.Value.resolve(a.Estimator.EstimatorSpec); return err },
-		c.Overlong.validate,
-		func() error { return c.updates(a) },
-		func() (err error) { a.Correction, err = c.Correction.resolve(); return err },
-	}
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return nil, err
+	var refused Refused
+	good := func(err error) bool {
+		var more Refused
+		if errors.As(err, &more) {
+			refused = append(refused, more...)
 		}
+		return err == nil
+	}
+	var err error
+	a.Estimator, err = c.Advantage.estimator(r)
+	estimator := good(err)
+	if a.Loss, err = c.loss(r); good(err) { // which aggregations there are depends on it
+		a.Aggregation, err = c.aggregation(a.Loss.LossSpec)
+		good(err)
+	}
+	a.KL, err = c.KL.resolve()
+	good(err)
+	good(c.checkEntropy())
+	if estimator {
+		a.Value, err = c.Value.resolve(a.Estimator.EstimatorSpec)
+		good(err)
+	}
+	good(c.Overlong.validate())
+	good(c.updates(a))
+	a.Correction, err = c.Correction.resolve()
+	good(err)
+	if len(refused) > 0 {
+		return nil, refused
 	}
 	return a, nil
 }
@@ -45,7 +83,7 @@ func (c Config) Resolve(r *Registry) (*Algorithm, error) {
 // checkEntropy refuses a bonus that is no number.
 func (c Config) checkEntropy() error {
 	if !(c.Entropy >= 0) || math.IsInf(c.Entropy, 0) {
-		return fmt.Errorf("algorithms: entropy is %v; allowed is 0 or more", c.Entropy)
+		return refuse("entropy", "entropy is %v; allowed is 0 or more", c.Entropy)
 	}
 	return nil
 }
@@ -61,7 +99,7 @@ func (c Config) updates(a *Algorithm) error {
 			continue
 		}
 		if *f.given < 1 {
-			return fmt.Errorf("algorithms: %s is %d; allowed is 1 or more", f.key, *f.given)
+			return refuse(f.key, "%s is %d; allowed is 1 or more", f.key, *f.given)
 		}
 		*f.into = *f.given
 	}

@@ -1,7 +1,6 @@
 package algorithms
 
 import (
-	"fmt"
 	"math"
 )
 
@@ -28,13 +27,13 @@ func (o Overlong) Penalty(tokens, maxTokens int) float64 {
 func (o Overlong) validate() error {
 	switch {
 	case o.Buffer < 0:
-		return fmt.Errorf("algorithms: overlong.buffer is %d; allowed is 0 (off) or more", o.Buffer)
+		return refuse("overlong.buffer", "overlong.buffer is %d; allowed is 0 (off) or more", o.Buffer)
 	case !(o.Factor >= 0) || math.IsInf(o.Factor, 0):
-		return fmt.Errorf("algorithms: overlong.penalty is %v; allowed is 0 or more", o.Factor)
+		return refuse("overlong.penalty", "overlong.penalty is %v; allowed is 0 or more", o.Factor)
 	case o.Buffer == 0 && o.Factor > 0:
-		return fmt.Errorf("algorithms: overlong.penalty is set, but overlong.buffer is 0, so it would never act; set the buffer or leave both out")
+		return refuse("overlong.penalty", "overlong.penalty is set, but overlong.buffer is 0, so it would never act; set the buffer or leave both out")
 	case o.Buffer > 0 && o.Factor == 0:
-		return fmt.Errorf("algorithms: overlong.buffer is set, but overlong.penalty is 0, so it would do nothing; set the penalty or leave both out")
+		return refuse("overlong.buffer", "overlong.buffer is set, but overlong.penalty is 0, so it would do nothing; set the penalty or leave both out")
 	}
 	return nil
 }

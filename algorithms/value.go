@@ -9,7 +9,7 @@ import (
 func (v *Value) resolve(e EstimatorSpec) (s ValueSettings, err error) {
 	switch {
 	case v != nil && !e.Needs.Values:
-		return s, fmt.Errorf("algorithms: value is set, but advantage %s has no critic; leave it out", e.Name)
+		return s, refuse("value", "value is set, but advantage %s has no critic; leave it out", e.Name)
 	case !e.Needs.Values:
 		return s, nil
 	}
@@ -26,7 +26,7 @@ func (v *Value) resolve(e EstimatorSpec) (s ValueSettings, err error) {
 			continue
 		}
 		if !(*f.given > 0) || math.IsInf(*f.given, 0) {
-			return s, fmt.Errorf("algorithms: value.%s is %v; it must be a positive number", f.key, *f.given)
+			return s, refuse("value."+f.key, "value.%s is %v; it must be a positive number", f.key, *f.given)
 		}
 		*f.into = *f.given
 	}

@@ -194,7 +194,7 @@ var mistakes = map[string]mistake{
 
 	// algorithm
 	"a group of one":          {edits{"rollout": "rollout: {groups: 2, group_size: 1, max_new_tokens: 2, max_tokens: 64}"}, nil, []string{"JOB:9:34: rollout.group_size: 1, but advantage grpo compares the trajectories of a group", "set 2 or more"}},
-	"an unknown estimator":    {edits{"algorithm": "algorithm: {advantage: grppo}"}, nil, []string{"JOB:10:12: algorithm: ", "grpo"}},
+	"an unknown estimator":    {edits{"algorithm": "algorithm: {advantage: grppo}"}, nil, []string{"JOB:10:24: algorithm.advantage: ", `(did you mean "grpo"?)`}},
 	"too many mini-batches":   {edits{"algorithm": "algorithm: {mini_batches: 9}"}, nil, []string{"JOB:10:27: algorithm.mini_batches: 9 are more than the 4 trajectories of a step", "lower it"}},
 	"warm-up without an end":  {edits{"trainer": "trainer: {steps: 2, warmup_steps: 3}"}, nil, []string{"JOB:11:35: trainer.warmup_steps: 3 steps of warm-up are more than trainer.steps (2)"}},
 	"staleness without async": {edits{"rollout": "rollout: {max_staleness: 1, max_new_tokens: 2, max_tokens: 64}"}, nil, []string{"JOB:9:26: rollout.max_staleness: 1, but mode sync", "use mode async, or leave it out"}},

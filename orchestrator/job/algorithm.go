@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -17,7 +18,7 @@ func Algorithm(j *Job, all *algorithms.Registry) (*algorithms.Algorithm, error) 
 	}
 	a, err := j.Algorithm.Resolve(all)
 	if err != nil {
-		return nil, j.Fail("algorithm", "%s", Plain(err, "algorithms: "))
+		return nil, refused(j, err)
 	}
 	if a.DynamicSampling && j.Rollout.GroupSize < 2 {
 		return nil, j.Fail("algorithm.dynamic_sampling", "a group of one trajectory has no variance; set rollout.group_size to 2 or more")
@@ -35,6 +36,19 @@ func Algorithm(j *Job, all *algorithms.Registry) (*algorithms.Algorithm, error) 
 		return nil, j.Fail("algorithm.overlong.buffer", "%d tokens are not less than rollout.max_tokens (%d), the limit before which the penalty grows", a.Overlong.Buffer, j.Rollout.MaxTokens)
 	}
 	return a, nil
+}
+
+// refused says of each setting of the block that is refused where it stands.
+func refused(j *Job, err error) error {
+	var settings algorithms.Refused
+	if !errors.As(err, &settings) {
+		return j.Fail("algorithm", "%v", err)
+	}
+	var all []Problem
+	for _, s := range settings {
+		all = append(all, j.problem("algorithm."+s.Key, "%v", s.Err))
+	}
+	return asError(all)
 }
 
 // checkBatch refuses more mini-batches than a step has trajectories.

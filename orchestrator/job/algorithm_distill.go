@@ -29,7 +29,7 @@ func distillAlgorithm(j *Job, all *algorithms.Registry) (*algorithms.Algorithm, 
 	}
 	a, err := c.Resolve(all)
 	if err != nil {
-		return nil, j.Fail("algorithm", "%s", Plain(err, "algorithms: "))
+		return nil, refused(j, err)
 	}
 	if err := checkBatch(j, a); err != nil {
 		return nil, err

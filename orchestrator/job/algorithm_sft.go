@@ -30,7 +30,7 @@ func sftAlgorithm(j *Job, all *algorithms.Registry) (*algorithms.Algorithm, erro
 	c.Loss.Name = "reinforce"
 	a, err := c.Resolve(all)
 	if err != nil {
-		return nil, j.Fail("algorithm", "%s", Plain(err, "algorithms: "))
+		return nil, refused(j, err)
 	}
 	a.Estimator.EstimatorSpec = algorithms.EstimatorSpec{Name: "none", Formula: "A = 1 on every response token", Source: "supervised fine-tuning"}
 	a.Loss.Name, a.Loss.Formula, a.Loss.Source = "sft", "loss_t = -current, the negative log-likelihood", "supervised fine-tuning"

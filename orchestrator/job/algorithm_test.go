@@ -200,3 +200,17 @@ func TestJobsOfDistillation(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, a.Describe(), "A_t = log p_teacher(t) - log p_sampling(t)")
 }
+
+// Each setting of the block that is refused is told where it stands, in the file or in --set, and all of them at once.
+func TestRefusedSettingsAreToldWhereTheyStand(t *testing.T) {
+	text := "version: 1\nname: x\nmodel: {path: m}\nrewards: [final_answer]\nalgorithm:\n  advantage: {name: gae, lambda: high}\n  loss: pppo_clip\n  kl: {coefficient: 1, estimator: k9}\n"
+	j, err := job.Parse("x.yaml", []byte(text), job.Options{Set: []string{"algorithm.entropy=-1"}})
+	require.NoError(t, err)
+	_, err = job.Algorithm(j, algorithms.NewRegistry())
+	require.EqualError(t, err, strings.Join([]string{
+		"--set algorithm.entropy=-1: algorithm.entropy: entropy is -1; allowed is 0 or more",
+		"x.yaml:6:34: algorithm.advantage.lambda: advantage gae: lambda is high; it must be a number",
+		`x.yaml:7:9: algorithm.loss: loss "pppo_clip" is unknown; allowed are cispo, dppo, gspo, ppo_clip, reinforce, sapo (did you mean "ppo_clip"?)`,
+		`x.yaml:8:35: algorithm.kl.estimator: kl.estimator "k9" is unknown; allowed are k1, k2, k3`,
+	}, "\n"))
+}
