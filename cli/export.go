@@ -40,6 +40,9 @@ func (c exportCommand) export(x *cli.Context) error {
 	all := x.Args().Slice()
 	f, err := export.Lookup(all[len(all)-1])
 	if err != nil {
+		if _, is := export.Lookup(all[0]); is == nil {
+			return usagef("the format stands last: agentfly export %s %s", strings.Join(all[1:], " "), all[0])
+		}
 		return usagef("%v", err)
 	}
 	if f.Send != nil {

@@ -28,10 +28,11 @@ func TestExport(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, left, 1)
 	for says, args := range map[string][]string{
-		"takes a run, or several, and a format": {"export", "csv"},
-		`there is no format "tensorbord"`:       {"export", lines, "tensorbord"},
-		"no-such-run":                           {"export", filepath.Join(dir, "no-such-run"), "csv"},
-		"are the same run; name it once":        {"export", "--out", dir, lines, dir + "/./metrics.jsonl", "csv"},
+		"takes a run, or several, and a format":                     {"export", "csv"},
+		`there is no format "tensorbord"`:                           {"export", lines, "tensorbord"},
+		"the format stands last: agentfly export " + lines + " csv": {"export", "csv", lines},
+		"no-such-run":                    {"export", filepath.Join(dir, "no-such-run"), "csv"},
+		"are the same run; name it once": {"export", "--out", dir, lines, dir + "/./metrics.jsonl", "csv"},
 	} {
 		_, _, err := command(t, args...)
 		require.ErrorContains(t, err, says)

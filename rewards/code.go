@@ -111,8 +111,12 @@ func (c codeTests) score(ctx context.Context, in Input) (Score, error) {
 	} else {
 		got, err = c.runTexts(ctx, codeRequest{setup, code, entry, texts})
 	}
-	if idle := (idleTest{}); errors.As(err, &idle) {
-		err = fmt.Errorf("task %q: the field %q: %w", in.Task.ID, c.Tests, err)
+	if fault := (taskFault{}); errors.As(err, &fault) {
+		name := c.Tests
+		if fault.setup {
+			name = c.Setup
+		}
+		err = fmt.Errorf("task %q: the field %q: %w", in.Task.ID, name, err)
 	}
 	if err != nil {
 		return Score{}, err

@@ -1,6 +1,7 @@
 package rewards
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/agentfly/agentfly/trajectory"
@@ -60,6 +61,34 @@ func TestCodeTestsThatCheckNothing(t *testing.T) {
 			task := trajectory.Task{ID: "t", Fields: map[string]any{"tests": c.tests, "entry": c.entry}}
 			_, err := w.Score(t.Context(), Input{Task: task, Trajectory: answered("def f(n): return 'wrong'")})
 			require.EqualError(t, err, `task "t": the field "tests": `+c.want)
+		})
+	}
+}
+
+// A test that is no Python, and a setup that raises, fail every code: an error of the task, which says what and in which line. They paid nothing, in
+// silence.
+func TestCodeTestsThatFailAnyCode(t *testing.T) {
+	for name, c := range map[string]struct {
+		tests any
+		setup string
+		want  string
+	}{
+		"no Python":            {"assert f(1) == 2\nassert f(2) ==\n", "", `the field "tests": test 1 fails with any code: SyntaxError: invalid syntax (line 2)`},
+		"one of a list":        {[]any{"assert f(1) == 2", "return f"}, "", `the field "tests": test 2 fails with any code: SyntaxError: 'return' outside function (line 1)`},
+		"an indent":            {"  assert f(1) == 2\nassert f(1) == 2", "", `the field "tests": test 1 fails with any code: IndentationError: unexpected indent (line 1)`},
+		"a zero byte":          {"assert f(1) == 2 \x00", "", `the field "tests": test 1 fails with any code: `},
+		"a setup, no Python":   {"assert f(1) == 2", "import", `the field "setup": it fails before any code: SyntaxError: `},
+		"a module is missing":  {"assert f(1) == 2", "import math\n\nimport no_such_module\n", `the field "setup": it fails before any code: ModuleNotFoundError: No module named 'no_such_module' (line 3)`},
+		"a setup raises":       {"assert f(1) == 2", "def g():\n    raise ValueError('first\\nsecond')\ng()", `the field "setup": it fails before any code: ValueError: first second (line 2)`},
+		"a setup ends Python":  {"assert f(1) == 2", "raise SystemExit(3)", `the field "setup": it fails before any code: SystemExit: 3 (line 1)`},
+		"a setup asks for f":   {"assert f(1) == 2", "f(1)", `the field "setup": it fails before any code: NameError: name 'f' is not defined (line 1)`},
+		"too deep for a parse": {strings.Repeat("(", 10000), "", `the field "tests": test 1 fails with any code: `},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			task := trajectory.Task{ID: "t", Fields: map[string]any{"tests": c.tests, "setup": c.setup}}
+			_, err := codeReward(t, map[string]any{"setup": "setup"}).Score(t.Context(), Input{Task: task, Trajectory: answered("def f(n): return 2 * n")})
+			require.ErrorContains(t, err, `task "t": `+c.want)
 		})
 	}
 }

@@ -88,14 +88,19 @@ func (c codeTests) runTexts(ctx context.Context, request codeRequest) (out grade
 	return out, err
 }
 
-// idleTest is a test that any code passes that runs, and why. Rewards for it would teach anything.
-type idleTest struct {
-	number int // from 1
-	why    string
+// taskFault is what is wrong with the task's own texts, so that they say nothing of the code: rewards would teach anything, or nothing.
+type taskFault struct {
+	setup bool // in the text that runs before the code, not in the tests
+	what  string
 }
 
-func (e idleTest) Error() string {
-	return fmt.Sprintf("test %d passes with any code that runs: %s", e.number, e.why)
+func (e taskFault) Error() string { return e.what }
+
+// testFault is a fault of the test that a message of the tests' process begins with, counted from 0.
+func testFault(message, does string) error {
+	number, why, _ := strings.Cut(message, " ")
+	i, err := strconv.Atoi(number)
+	return errors.Join(taskFault{what: fmt.Sprintf("test %d %s: %s", i+1, does, why)}, err)
 }
 
 var errNotStarted = errors.New("python3 did not start in the sandbox")
@@ -147,9 +152,11 @@ func carry(tests, code sandbox.Process, first []byte) (out graded, err error) {
 		case "W":
 			trusted[rest] = true
 		case "N":
-			n, why, _ := strings.Cut(rest, " ")
-			i, err := strconv.Atoi(n)
-			return out, errors.Join(idleTest{i + 1, why}, err)
+			return out, testFault(rest, "passes with any code that runs")
+		case "F":
+			return out, testFault(rest, "fails with any code")
+		case "S":
+			return out, taskFault{setup: true, what: "it fails before any code: " + rest}
 		case "T":
 			out.tampered = true
 		case "C":

@@ -273,9 +273,7 @@ class Tests(Peer):
 
     def load(self):
         r = self.request
-        setup = ast.parse(r["setup"])
-        exec(compile(setup, "<setup>", "exec"), self.names)
-        for node in setup.body:
+        for node in ast.parse(r["setup"]).body:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and stub(node):
                 self.names.pop(node.name, None)
         self.names.pop(r["entry"], None)
@@ -292,11 +290,7 @@ class Tests(Peer):
         """The builtin names that are the code's here: none, unless the tests name nothing else that could be the code's."""
         loaded, bound = set(), set(self.names)
         for text in self.request["tests"]:
-            try:
-                tree = ast.parse(text)
-            except SyntaxError:
-                continue
-            for node in ast.walk(tree):
+            for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.Name):
                     (loaded if isinstance(node.ctx, ast.Load) else bound).add(node.id)
                 elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -349,11 +343,8 @@ class Tests(Peer):
         """The number of a test that any code passes that runs, and why, or None. A text that only prepares a later one is none of them."""
         known, checked = (self.methods(), self.defined()), False
         for number, test in reversed(list(enumerate(self.request["tests"]))):
-            try:
-                body = ast.parse(test).body
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                body = None  # it fails with any code
-            if body is None or any(acts(node, self.request["entry"], known) for node in body):
+            body = ast.parse(test).body
+            if any(acts(node, self.request["entry"], known) for node in body):
                 checked = True
             elif not checked or not any(isinstance(node, BINDS) for node in body):
                 return number, idleness(body, self.request["entry"])
@@ -362,10 +353,7 @@ class Tests(Peer):
     def methods(self):
         """Whether any class that a test can derive from has methods that unittest calls."""
         for text in [self.request["setup"]] + self.request["tests"]:
-            try:
-                classes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef)]
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                return True
+            classes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef)]
             if any(unittests(name) for one in classes for node in one.body for name in bound(node)):
                 return True
         return False
@@ -374,13 +362,23 @@ class Tests(Peer):
         """The names that the texts of the task define themselves."""
         names = set()
         for text in [self.request["setup"]] + self.request["tests"]:
-            try:
-                names.update(name for node in ast.parse(text).body for name in bound(node))
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                pass
+            names.update(name for node in ast.parse(text).body for name in bound(node))
         return names
 
+    def faulty(self):
+        """What says that the task's own texts fail with any code, or None: one that is no Python, and a setup that raises."""
+        for number, test in enumerate(self.request["tests"]):
+            wrong = failing(lambda: compile(test, "<tests>", "exec"))
+            if wrong:
+                return "F %d %s" % (number, wrong)
+        setup = self.request["setup"]
+        wrong = failing(lambda: exec(compile(setup, "<setup>", "exec"), self.names))
+        return wrong and "S " + wrong
+
     def grade(self):
+        faulty = self.faulty()
+        if faulty:
+            return self.result(faulty)
         idle = self.idle()
         if idle:
             return self.result("N %d %s" % idle)
@@ -473,6 +471,22 @@ def bound(node):
 
 def unittests(name):
     return name.startswith("test") or name == "runTest"
+
+
+def failing(run):
+    """The exception that run raises, in one line with the line of the text that it comes from, or None."""
+    try:
+        run()
+    except BaseException as e:
+        said = e.msg if isinstance(e, SyntaxError) else str(e)
+        line = e.lineno if isinstance(e, SyntaxError) else 0
+        trace = e.__traceback__
+        while trace:
+            if trace.tb_frame.f_code.co_filename == "<setup>":
+                line = trace.tb_lineno
+            trace = trace.tb_next
+        return " ".join(("%s: %s" % (type(e).__name__, said)).split())[:300] + (" (line %d)" % line if line else "")
+    return None
 
 
 def idleness(body, entry):

@@ -67,9 +67,8 @@ func newCurriculum(c job.Curriculum, path string, success *float64, pools [][]tr
 			if c.By != "difficulty" {
 				continue
 			}
-			n, ok := t.Fields[c.Field].(json.Number)
-			v, err := n.Float64()
-			if !ok || err != nil || math.IsInf(v, 0) {
+			v, ok := numberIn(t.Fields[c.Field])
+			if !ok {
 				return nil, fmt.Errorf("%s: task %q has no number in the field %q that data.curriculum names", path, t.ID, c.Field)
 			}
 			numbers[i] = v
@@ -78,6 +77,22 @@ func newCurriculum(c job.Curriculum, path string, success *float64, pools [][]tr
 		out.state.Pools[k] = tracked{Open: []epoch{{}}, Last: map[string]last{}}
 	}
 	return out, nil
+}
+
+// numberIn is a finite number in a task's field: of a file, or of an environment that makes its tasks.
+func numberIn(field any) (v float64, ok bool) {
+	switch n := field.(type) {
+	case json.Number:
+		x, err := n.Float64()
+		v, ok = x, err == nil
+	case float64:
+		v, ok = n, true
+	case int64:
+		v, ok = float64(n), true
+	case int:
+		v, ok = float64(n), true
+	}
+	return v, ok && !math.IsInf(v, 0) && !math.IsNaN(v)
 }
 
 // learns tells whether the order depends on what the run sampled.

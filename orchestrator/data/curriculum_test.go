@@ -3,6 +3,7 @@ package data
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,9 +56,18 @@ func TestDifficultyOrdersTheFirstEpochs(t *testing.T) {
 	at = 12
 	require.Equal(t, epochOf(plain, &at, 6), third, "later epochs are those of a run without a curriculum")
 
-	data.Tasks[4].Fields["level"] = "hard"
-	_, err = NewDealer(data, job.Data{Curriculum: &job.Curriculum{By: "difficulty", Field: "level", Epochs: 1}}, 2, 1)
-	require.ErrorContains(t, err, `task "t4" has no number in the field "level" that data.curriculum names`)
+	for i, level := range []any{3, int64(1), 2.5, -1, int64(10), 2} { // as environments make them
+		data.Tasks[i].Fields["level"] = level
+	}
+	s, err = NewDealer(data, job.Data{Curriculum: &job.Curriculum{By: "difficulty", Field: "level", Epochs: 2}}, 2, 1)
+	require.NoError(t, err)
+	at = 0
+	require.Equal(t, easyFirst, epochOf(s, &at, 6))
+	for _, none := range []any{"hard", nil, true, math.NaN(), json.Number("1e999")} {
+		data.Tasks[4].Fields["level"] = none
+		_, err = NewDealer(data, job.Data{Curriculum: &job.Curriculum{By: "difficulty", Field: "level", Epochs: 1}}, 2, 1)
+		require.ErrorContains(t, err, `task "t4" has no number in the field "level" that data.curriculum names`)
+	}
 }
 
 func TestMaskCountGoesFromShortToLong(t *testing.T) {
