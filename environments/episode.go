@@ -129,10 +129,11 @@ func (e *Episode) refuse(text string) Result {
 
 // kept is the state of an episode.
 type kept struct {
-	State   json.RawMessage `json:"state"` // of the environment
-	Anchor  string          `json:"anchor"`
-	Over    bool            `json:"over,omitempty"`
-	Success bool            `json:"success,omitempty"`
+	State     json.RawMessage `json:"state"` // of the environment
+	Anchor    string          `json:"anchor"`
+	Over      bool            `json:"over,omitempty"`
+	Truncated bool            `json:"truncated,omitempty"` // over by a limit of the environment's; older programs did not say so
+	Success   bool            `json:"success,omitempty"`
 }
 
 // State keeps the episode for Restore. It is false where the environment cannot.
@@ -153,7 +154,7 @@ func (e *Episode) State(ctx context.Context) (json.RawMessage, bool, error) {
 	if !json.Valid(state) {
 		return nil, true, e.tenure.broken(ctx, AskedState, errors.New("it returned no JSON value as its state; mend the environment"))
 	}
-	out, err := json.Marshal(kept{state, e.anchor, e.last.Over(), e.last.Success})
+	out, err := json.Marshal(kept{state, e.anchor, e.last.Over(), e.last.Truncated, e.last.Success})
 	if err != nil {
 		return nil, true, e.tenure.broken(ctx, AskedState, err)
 	}
@@ -187,7 +188,7 @@ func (e *Episode) Restore(ctx context.Context, start Start, state json.RawMessag
 	if err != nil {
 		return true, err
 	}
-	e.fresh, e.anchor, e.last = false, k.Anchor, Result{Terminated: k.Over, Success: k.Success}
+	e.fresh, e.anchor, e.last = false, k.Anchor, Result{Terminated: k.Over && !k.Truncated, Truncated: k.Truncated, Success: k.Success}
 	return true, nil
 }
 

@@ -589,6 +589,37 @@ func (a *able) Call(_ context.Context, method string, arguments json.RawMessage)
 	return arguments, nil
 }
 
+// An episode that is restored at its end ended as it did: by its goal, or by a limit. One that an older program kept says only that it is over.
+func TestRestoredAtTheEnd(t *testing.T) {
+	over := [2]bool{}
+	s := &source{spec: Spec{Deterministic: true}, make: func() Environment {
+		return &able{world: &world{step: func(context.Context, Action) (Result, error) {
+			return Result{Observation: Text("x"), Terminated: over[0], Truncated: over[1]}, nil
+		}}}
+	}}
+	m := open(t, s, Options{})
+	again := func(state json.RawMessage) [2]bool {
+		e := begin(t, m)
+		defer e.End()
+		_, err := e.Restore(t.Context(), Start{Seed: 7}, state)
+		require.NoError(t, err)
+		r, err := e.Step(t.Context(), Action{Text: "a"})
+		require.NoError(t, err)
+		require.Contains(t, TextOf(r.Observation), "The episode is over")
+		return [2]bool{r.Terminated, r.Truncated}
+	}
+	for _, over = range [][2]bool{{true, false}, {false, true}} {
+		e := begin(t, m)
+		_, err := e.Step(t.Context(), Action{Text: "a"})
+		require.NoError(t, err)
+		state, _, err := e.State(t.Context())
+		require.NoError(t, err)
+		e.End()
+		require.Equal(t, over, again(state))
+	}
+	require.Equal(t, [2]bool{true, false}, again(json.RawMessage(`{"state":1,"anchor":"x","over":true}`)))
+}
+
 func TestPowers(t *testing.T) {
 	var last *able
 	s := &source{spec: Spec{Deterministic: true}, make: func() Environment { last = &able{world: new(world), score: 0.5}; return last }}
