@@ -86,7 +86,7 @@ var mistakes = map[string]mistake{
 	"an empty file":         {edits{"whole": ""}, nil, []string{"JOB:1:1: ", "the file is empty", "a job begins with version: 1"}},
 	"two documents":         {edits{"more": "---\nversion: 1"}, nil, []string{"JOB:12:1: ", "a second document begins here; a job file holds one"}},
 	"a list":                {edits{"whole": "- version: 1"}, nil, []string{"JOB:1:1: the job: a list, allowed is a mapping with the keys version, name"}},
-	"a quote that is open":  {edits{"name": `name: "x`}, nil, []string{"JOB:", "not YAML"}},
+	"a quote that is open":  {edits{"name": `name: "x`}, nil, []string{"JOB:2:7: the quote that opens here is not closed (not YAML: "}},
 	"a key given twice":     {edits{"more": "name: again"}, nil, []string{"JOB:12:1: key \"name\" in the job is given twice; the first is in line 2"}},
 	"an unknown key":        {edits{"model": "modle: {path: MODEL}"}, nil, []string{"JOB:4:1: unknown key \"modle\" in the job; allowed: version, name", "nearest: model"}},
 	"no version":            {edits{"version": ""}, nil, []string{"JOB:1:1: the job: the key \"version\" is missing"}},
@@ -260,6 +260,14 @@ func TestMistakesAreAnswered(t *testing.T) {
 			require.NoDirExists(t, filepath.Join(dir, "new"))
 		})
 	}
+}
+
+// A job that names two models is told so, and nothing that is wrong with either of them.
+func TestTwoModelsAreOneMistake(t *testing.T) {
+	_, path := planted(t, edits{"model": `model: {path: MODEL, scratch: {alphabet: ab, chat_template: "{{ 1 }}"}}`})
+	status, _, errs := command("", "job", "validate", path)
+	require.Equal(t, 2, status)
+	require.Equal(t, "agentfly: "+path+":4:8: model: exactly one of path and scratch is needed\n", errs)
 }
 
 // saidByTheRun are the mistakes that a run says and goes on with: data and limits may fit most of what it samples.

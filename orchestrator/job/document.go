@@ -5,43 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
-	"sort"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
 
-var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
-
 // parseDocument parses exactly one document.
 func parseDocument(f *findings, data []byte) *yaml.Node {
-	broken := func(err error) {
-		p := Problem{File: f.file, Line: 1, Column: 1, Text: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
-		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-			p.Line, _ = strconv.Atoi(m[1])
-			p.Text = "not YAML: " + err.Error()[len(m[0]):]
-		} else {
-			p.Line, p.Column = whereBroken(data, err)
-		}
-		if strings.Contains(err.Error(), "UTF-8") {
-			p.Line, p.Column = notUTF8(data)
-			p.Text = "the line is not UTF-8; save the file as UTF-8"
-		}
-		if line := indentedByTab(data); line > 0 {
-			p.Line, p.Column, p.Text = line, 1, "a tab indents this line, and YAML takes blanks only; write two spaces for each tab"
-		}
-		f.problems = append(f.problems, p)
-	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
 	if err := dec.Decode(&doc); err != nil {
 		if errors.Is(err, io.EOF) {
 			f.problems = append(f.problems, Problem{File: f.file, Line: 1, Column: 1, Text: "the file is empty; a job begins with version: 1"})
 		} else {
-			broken(err)
+			f.problems = append(f.problems, notYAML(f.file, data, err))
 		}
 		return nil
 	}
@@ -51,7 +29,7 @@ func parseDocument(f *findings, data []byte) *yaml.Node {
 		f.fail(&second, "a second document begins here; a job file holds one")
 		return nil
 	case !errors.Is(err, io.EOF):
-		broken(err)
+		f.problems = append(f.problems, notYAML(f.file, data, err))
 		return nil
 	}
 	if len(doc.Content) != 1 {
@@ -59,56 +37,6 @@ func parseDocument(f *findings, data []byte) *yaml.Node {
 		return nil
 	}
 	return doc.Content[0]
-}
-
-var unknownAnchor = regexp.MustCompile(`unknown anchor '(.*)' referenced$`)
-
-// whereBroken is the place of an error that the parser tells without one: the line with which a file that ends there has it too.
-func whereBroken(data []byte, err error) (line, column int) {
-	lines := bytes.SplitAfter(data, []byte("\n"))
-	line = 1 + sort.Search(len(lines)-1, func(n int) bool {
-		dec := yaml.NewDecoder(bytes.NewReader(bytes.Join(lines[:n+1], nil)))
-		for {
-			var doc yaml.Node
-			if e := dec.Decode(&doc); e != nil {
-				return e.Error() == err.Error()
-			}
-		}
-	})
-	if m := unknownAnchor.FindStringSubmatch(err.Error()); m != nil {
-		if before, _, found := bytes.Cut(lines[line-1], []byte("*"+m[1])); found {
-			return line, utf8.RuneCount(before) + 1
-		}
-	}
-	return line, 1
-}
-
-// notUTF8 is the place of the first byte that is not UTF-8.
-func notUTF8(data []byte) (line, column int) {
-	line, column = 1, 1
-	for len(data) > 0 {
-		r, size := utf8.DecodeRune(data)
-		if r == utf8.RuneError && size == 1 {
-			return line, column
-		}
-		if column++; r == '\n' {
-			line, column = line+1, 1
-		}
-		data = data[size:]
-	}
-	return 1, 1
-}
-
-// indentedByTab is the first line that begins with a tab, behind blanks or not; 0: there is none.
-func indentedByTab(data []byte) int {
-	line := 0
-	for text := range bytes.Lines(data) {
-		line++
-		if rest := bytes.TrimLeft(text, " "); len(rest) > 0 && rest[0] == '\t' && len(bytes.TrimSpace(rest)) > 0 {
-			return line
-		}
-	}
-	return 0
 }
 
 // withoutAliases is a copy of the tree in which a copy of what it refers to stands for each alias, so that a change in one place changes no other. left

@@ -236,7 +236,7 @@ func TestNotAJob(t *testing.T) {
 		"empty":     {"", "/jobs/job.yaml:1:1: the file is empty; a job begins with version: 1"},
 		"comment":   {"# nothing\n", "/jobs/job.yaml:1:1: the file is empty; a job begins with version: 1"},
 		"list":      {"- 1\n", "/jobs/job.yaml:1:1: the job: a list, allowed is a mapping with the keys version, name,"},
-		"broken":    {"version: 1\n  name: [\n", "/jobs/job.yaml:2:1: not YAML: "},
+		"broken":    {"version: 1\n  name: [\n", "/jobs/job.yaml:2:9: the bracket [ that opens here is not closed (not YAML: "},
 		"documents": {good + "---\nversion: 1\n", "/jobs/job.yaml:6:1: a second document begins here; a job file holds one"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -756,6 +756,40 @@ func TestEverySeedIsTaken(t *testing.T) {
 	for _, given := range []string{"18446744073709551616", "-1"} {
 		_, err = parse(good, job.Options{Set: []string{"seed=" + given}})
 		require.EqualError(t, err, "--set seed="+given+": seed: "+given+", allowed is a whole number from 0 to 18446744073709551615")
+	}
+}
+
+// What is no YAML is told at its own line, with what to write where the line shows it: the parser tells the line where the block begins, and its own words.
+func TestWhatIsNotYAMLIsToldWithARemedy(t *testing.T) {
+	const colon, blank, block = "a text with a colon and a blank in it needs quotes", "a blank is missing behind the colon; write key: value", "; what belongs to one block begins in one column"
+	columns := func(own, before int) string {
+		return fmt.Sprintf("this line begins in column %d and the one before it in column %d%s", own, before, block)
+	}
+	for text, want := range map[string]string{
+		"version: 1\nname: my first: run\nseed: 1\n":                          "2:15: " + colon,
+		"version: 1\nagent:\n  system: You are: nice\n  tools: [a]\n":         "3:18: " + colon,
+		"version: 1\nagent: {system: é a: b}\n":                               "2:20: " + colon,
+		"version: 1\nagent:\n  tools: [a]\n   format: hermes\nseed: 1\n":      "4:4: " + columns(4, 3),
+		"version: 1\nagent:\n  tools: [a]\n\n format: hermes\nseed: 1\n":      "5:2: " + columns(2, 3),
+		"version: 1\nagent:\n  tools: [a]\n# x\n format: hermes\n":            "5:2: " + columns(2, 3),
+		"version: 1\n name: x\n":                                              "2:2: " + columns(2, 1),
+		"version: 1\nrewards:\n  - name: a\n   weight: 2\n":                   "4:4: " + columns(4, 3),
+		"version: 1\nname: \"x\nseed: 1\n":                                    "2:7: the quote that opens here is not closed",
+		"version: 1\nagent: {tools: [a], system: 'x}\nseed: 1\n":              "2:29: the quote that opens here is not closed",
+		"version: 1\nmodel: {path: a\ndata: {train: x}\n":                     "2:8: the bracket { that opens here is not closed",
+		"version: 1\nagent: {tools: [a, b}\nseed: 1\n":                        "2:16: the bracket [ that opens here is not closed",
+		"version: 1\nname: @x\n":                                              "2:7: a text that begins with @ needs quotes",
+		"version: 1\nagent: {tools: [a, `b`]}\n":                              "2:20: a text that begins with ` needs quotes",
+		"version:1\nname: x\n":                                                "1:8: " + blank,
+		"version: 1\nname:x\nseed: 1\n":                                       "2:5: " + blank,
+		"version: 1\nname: 'it's'\n":                                          "2:1: not YAML: did not find expected key",
+		"version: 1\nname: x\n}\n":                                            "3:1: not YAML: did not find expected key",
+		"version: 1\nname: x\n}\n" + strings.Repeat("# long\n", 600):          "2:1: not YAML: did not find expected key",
+		"version: 1\r\nagent:\r\n  tools: [a]\r\n   format: h\r\nseed: 1\r\n": "4:4: " + columns(4, 3),
+	} {
+		_, err := job.Parse("job.yaml", []byte(text), job.Options{})
+		require.ErrorContains(t, err, "job.yaml:"+want, "%q", text)
+		require.ErrorContains(t, err, "not YAML: ", "%q", text)
 	}
 }
 

@@ -106,15 +106,15 @@ func (c *Checked) Text() error {
 
 // lookPolicy opens the job's model without its weights.
 func lookPolicy(j *job.Job) (*policy.Policy, error) {
+	if (j.Model.Path == "") == (j.Model.Scratch == nil) {
+		return nil, nil //nolint:nilnil // the job is refused for that already
+	}
 	if c := j.Model.Scratch; c != nil {
 		p, err := policy.LookScratch(ScratchOf(c), c.Alphabet, c.ChatTemplate)
 		if err != nil {
 			return nil, j.Fail("model.scratch", "%v", err)
 		}
 		return p, nil
-	}
-	if j.Model.Path == "" {
-		return nil, nil //nolint:nilnil // the job is refused for that already
 	}
 	p, err := policy.Look(j.ModelPath(j.Model.Path))
 	if err != nil {
