@@ -98,7 +98,7 @@ func (e *Episode) Step(ctx context.Context, a Action) (Result, error) {
 func (e *Episode) stepNow(ctx, inner context.Context, a Action) (Result, error) {
 	if e.last.Over() {
 		r := e.refuse("The episode is over. No further action is possible.")
-		r.Terminated, r.Truncated, r.Success = e.last.Terminated, e.last.Truncated, e.last.Success
+		r.Terminated, r.Truncated = e.last.Terminated, e.last.Truncated
 		return r, nil
 	}
 	a, wrong := e.rules.check(a)
@@ -113,7 +113,7 @@ func (e *Episode) stepNow(ctx, inner context.Context, a Action) (Result, error) 
 	}
 	e.fresh = false
 	if r.Failure == trajectory.FailurePolicy && r.Anchor == "" { // its text says what is wrong, and names no state
-		r.Anchor = e.anchor
+		r.Anchor, r.Success = e.anchor, r.Success || e.last.Success && !r.Over()
 	}
 	if r, err = e.rules.acceptResult(r); err != nil {
 		return Result{}, e.tenure.broken(ctx, AskedStep, err)
@@ -124,7 +124,7 @@ func (e *Episode) stepNow(ctx, inner context.Context, a Action) (Result, error) 
 
 // refuse is the result of an action that the environment is not asked to do.
 func (e *Episode) refuse(text string) Result {
-	return Result{Observation: Text(text), Anchor: e.anchor, Failure: trajectory.FailurePolicy}
+	return Result{Observation: Text(text), Anchor: e.anchor, Success: e.last.Success, Failure: trajectory.FailurePolicy}
 }
 
 // kept is the state of an episode.

@@ -589,6 +589,37 @@ func (a *able) Call(_ context.Context, method string, arguments json.RawMessage)
 	return arguments, nil
 }
 
+// An action that is refused, by the environment or before it, changes nothing: not the success that an episode has reached without ending either.
+func TestARefusedActionLeavesTheSuccess(t *testing.T) {
+	s := &source{make: func() Environment {
+		return &world{step: func(_ context.Context, a Action) (Result, error) {
+			if a.Text == "junk" {
+				return Result{Observation: Text("no"), Failure: trajectory.FailurePolicy}, nil
+			}
+			return Result{Observation: Text("there"), Success: a.Text == "reach", Terminated: a.Text == "end"}, nil
+		}}
+	}}
+	e := begin(t, open(t, s, Options{}))
+	for _, c := range []struct {
+		action Action
+		want   bool
+	}{
+		{Action{Text: "junk"}, false},
+		{Action{Text: "reach"}, true},
+		{Action{Text: "junk"}, true},
+		{Action{Name: "no_tool"}, true},
+		{Action{Text: "leave"}, false},
+		{Action{Text: "junk"}, false},
+		{Action{Text: "reach"}, true},
+		{Action{Text: "end"}, false},
+		{Action{Text: "more"}, false},
+	} {
+		r, err := e.Step(t.Context(), c.action)
+		require.NoError(t, err)
+		require.Equal(t, c.want, r.Success, "%v", c.action)
+	}
+}
+
 // An episode that is restored at its end ended as it did: by its goal, or by a limit. One that an older program kept says only that it is over.
 func TestRestoredAtTheEnd(t *testing.T) {
 	over := [2]bool{}

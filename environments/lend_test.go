@@ -1,6 +1,7 @@
 package environments
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"testing"
@@ -27,6 +28,37 @@ func (r *reached) State(context.Context) (json.RawMessage, error) {
 	return json.RawMessage(`1`), nil
 }
 func (r *reached) Restore(context.Context, json.RawMessage) error { return nil }
+
+// breaker is a tool whose process is gone behind the step that it made.
+type breaker struct{ calls *int }
+
+func (breaker) Spec() tools.Spec {
+	return tools.Spec{
+		Name: "break", Environment: "test", Parameters: json.RawMessage(`{"type":"object","properties":{}}`), Idempotent: true, Limits: tools.Limits{Retries: 3},
+	}
+}
+
+func (b breaker) Call(ctx context.Context, c tools.Call) (tools.Observation, error) {
+	if *b.calls++; *b.calls > 1 {
+		return tools.Observation{Text: "again"}, nil
+	}
+	_, err := c.Environment(ctx, "step", json.RawMessage(`{"action":"on"}`))
+	return tools.Observation{}, cmp.Or(err, error(&tools.BrokenError{Text: "its process ended"}))
+}
+
+// A call that has acted in the environment is not made again where its tool breaks behind that: what the step was paid, and that it was made, would be
+// lost.
+func TestACallThatActedIsNotMadeAgain(t *testing.T) {
+	s := NewStage(open(t, &source{make: func() Environment { return new(world) }}, Options{}))
+	r := tools.NewRegistry(tools.Options{})
+	calls := 0
+	require.NoError(t, r.Register(s.Lend(breaker{&calls})))
+	_, err := s.Begin(t.Context(), pool.Owner{Name: "t"}, Start{})
+	require.NoError(t, err)
+	defer s.End("t")
+	got := r.Invoke(t.Context(), "t", trajectory.ToolCall{Name: "break", Arguments: json.RawMessage(`{}`)})
+	require.Equal(t, []any{1, 0, true, 1.0}, []any{calls, got.Retries, got.Failed, got.Outcome.Reward})
+}
 
 // looker is a tool that asks the environment and does not step.
 type looker struct{}

@@ -501,7 +501,7 @@ def unknown(name, fields, hint):
 class Adapter:
     """Gives a class the one form: reset(seed, fields, prompt) → observation, info; step(action) → observation, reward, terminated, truncated, info."""
 
-    protocol = ""
+    protocol, begins = "", "reset"  # begins: the method that does
     seeded = False  # reset takes a seed
 
     def __init__(self, env, config, name):
@@ -564,12 +564,6 @@ class Adapter:
         except ValueError:  # of a function that does not say what it takes
             pass
         return self.call(self.env.reset, **arguments)
-
-    def first(self, observation, prompt):
-        """The observation of a reset, which may be none where the task has a prompt to begin with."""
-        if observation is None and not prompt:
-            raise Refused("reset gave None; return the first observation")
-        return observation
 
     def step(self, action):
         raise NotImplementedError
@@ -648,7 +642,7 @@ class Gymnasium(Adapter):
             observation, info = out
         elif self.config["protocol"] == "gymnasium" and out is not None:
             raise Refused("reset gave %s; with protocol gymnasium it gives an observation and a dict, so write protocol: gym" % what(out))
-        return self.first(self.shown(observation), prompt), info
+        return self.shown(observation), info
 
     def step(self, action):
         out = self.call(self.env.step, self.text(action))
@@ -727,7 +721,7 @@ class TextArena(Adapter):
 class SkyRL(Adapter):
     """skyrl-gym: init(prompt) → messages, meta; step(text) → a dict. A class with extras is made anew for each task."""
 
-    protocol = "skyrl_gym"
+    protocol, begins = "skyrl_gym", "init"
 
     def __init__(self, env, config, name):
         super().__init__(env, config, name)
@@ -887,7 +881,7 @@ class OpenEnv(Adapter):
         if "seed" in self.takes:
             arguments["seed"] = seed
         out = self.begin(**arguments)
-        return self.first(self.shown(out), prompt), getattr(out, "metadata", None) or {}
+        return self.shown(out), getattr(out, "metadata", None) or {}
 
     def shown(self, out):
         """What the observation's text is made of: its fields without those that every observation has; of a single text, that."""
@@ -994,6 +988,11 @@ class AgentFly(Adapter):
         if isinstance(out, dict) and "observation" in out:
             info = {k: v for k, v in out.items() if k not in ("observation", "reward", "done")}
             return out["observation"], out.get("reward") or 0.0, bool(out.get("done")), False, info
+        if isinstance(out, tuple) or isinstance(out, dict) and ("reward" in out or "done" in out):
+            raise Refused(
+                "step gave %s; BaseEnv's gives an observation, or observation, reward, done, info, or a dict with observation, reward and done"
+                % what(out)
+            )
         return out, 0.0, False, False, {}
 
 
@@ -1106,6 +1105,11 @@ def target_of(c):
     return value
 
 
+def seed_numpy(seed):
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
+
+
 def open_environment(c):
     name = c["name"]
     require(c.get("requires"))
@@ -1114,6 +1118,7 @@ def open_environment(c):
         kwargs.setdefault("render_mode", c["render"])
     random.seed(0)
     target = target_of(c)
+    seed_numpy(0)  # which its file may have imported: a world that the constructor draws is the same in every worker
     if inspect.isclass(target):  # what its constructor does not know is an error before anything runs
         try:
             inspect.signature(target).bind_partial(**kwargs)
@@ -1259,10 +1264,12 @@ class Server:
     def env_reset(self, a):
         seed = a["seed"]
         random.seed(seed)  # what draws from the global sources repeats too
-        if "numpy" in sys.modules:
-            sys.modules["numpy"].random.seed(seed)
+        seed_numpy(seed)
         self.adapter.claim(a.get("data") or [], a.get("job") or [])
-        observation, info = self.adapter.reset(seed, a.get("fields") or {}, a.get("prompt") or [])
+        prompt = a.get("prompt") or []
+        observation, info = self.adapter.reset(seed, a.get("fields") or {}, prompt)
+        if observation is None and not prompt:  # else the task has what to begin with
+            raise Refused("%s gave None; return the first observation" % self.adapter.begins)
         self.steps, self.total, self.adapter.last_info = 0, 0.0, info if isinstance(info, dict) else {}
         if "state" in self.powers:
             self.began = sources()

@@ -57,7 +57,7 @@ var (
 		return mathScore(r, golds, usedTools(t))
 	})
 	_ = declareAgentFly("math_equal_reward_think", "answer", "math_equal_reward_tool where, besides, every turn holds <think>…</think>", func(r string, golds []string, t *trajectory.Trajectory) Score {
-		return mathScore(r, golds, usedTools(t) && thinks(t.Turns))
+		return mathScore(r, golds, usedTools(t) && thinks(t.Own()))
 	})
 )
 
@@ -112,8 +112,8 @@ func emScore(response string, golds []string, t *trajectory.Trajectory, needsFor
 	if inner, found := lastTag(within, "answer"); found {
 		answer = inner
 	}
-	em, used := bestMatch(answer, golds), usedTools(t)
-	think := len(t.Turns) == 0 || thinks(t.Turns[:len(t.Turns)-1])
+	em, used, own := bestMatch(answer, golds), usedTools(t), t.Own()
+	think := len(own) == 0 || thinks(own[:len(own)-1])
 	form := hasTags && used && think
 	parts := map[string]float64{"em": em, "f1": bestOverlap(answer, golds).f1, "fmt": truth(form), "fmt_think": truth(think), "fmt_tool": truth(used)}
 	switch {

@@ -130,10 +130,13 @@ func neededResults(task trajectory.Task, answerField, stepsField string) ([]stri
 	return out, nil
 }
 
+// found tells whether a result is what a tool found. That of an answering tool is the answer, which the policy wrote.
+func found(r trajectory.ToolResult) bool { return !r.Failed && !r.Terminal }
+
 func returned(turns []trajectory.Turn, want string) bool {
 	for _, t := range turns {
 		for _, r := range t.Results {
-			if !r.Failed && Equal(r.Observation, want) {
+			if found(r) && Equal(r.Observation, want) {
 				return true
 			}
 		}

@@ -118,6 +118,7 @@ func run(ctx context.Context, r Reward, in Input) (Score, error) {
 	if err := ctx.Err(); err != nil {
 		return Score{}, err
 	}
+	in.within = true
 	return checked(ctx, r, in)
 }
 

@@ -135,7 +135,7 @@ func newCosineLength(b *Builder, params map[string]any) (Reward, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewFuncParts("cosine_length", func(ctx context.Context, in Input) (Score, error) {
+	return needsOf(NewFuncParts("cosine_length", func(ctx context.Context, in Input) (Score, error) {
 		s, err := run(ctx, right, in)
 		if err != nil {
 			return Score{}, err
@@ -150,7 +150,7 @@ func newCosineLength(b *Builder, params map[string]any) (Reward, error) {
 			value = long + 0.5*(short-long)*(1+math.Cos(math.Pi*float64(n)/float64(p.MaxTokens)))
 		}
 		return Score{value, withParts(map[string]float64{"tokens": float64(n)}, right.Name(), s)}, nil
-	}), nil
+	}), right), nil
 }
 
 type repetitionParams struct {

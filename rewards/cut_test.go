@@ -46,6 +46,17 @@ func TestATitleIsNotWhatATrajectoryEndsWith(t *testing.T) {
 	code, _ := trajectoryCode(tr)
 	require.Equal(t, "pass\n", code)
 
+	// Form and answer are those of the agent's own completions.
+	tr.Turns[0].Completion, tr.Turns[1].Completion, tr.Turns[2].Completion = "<think>a</think><answer>b</answer>", "A title", "<answer>c</answer>"
+	in := Input{Task: trajectory.Task{Fields: map[string]any{"answer": "b"}}, Trajectory: tr}
+	require.Equal(t, 1.0, scored(t, made(t, "tags", nil), in).Value)
+	require.Equal(t, 1.0, scored(t, made(t, "tags", map[string]any{"in": "every"}), in).Value)
+	require.Equal(t, 1.0, scored(t, made(t, "pattern", map[string]any{"pattern": ".*b</answer>", "in": "completion"}), in).Value)
+	s := scored(t, made(t, "search_r1", map[string]any{"field": "answer"}), in)
+	require.Equal(t, []float64{1, 1}, []float64{s.Parts["em"], s.Parts["form"]})
+	require.True(t, thinks(tr.Own()))
+	tr.Turns[0].Completion = block
+
 	tr.Turns[0].FinishReason, tr.StopReason = trajectory.FinishLength, trajectory.StopMaxTokens
 	require.True(t, tr.Cut())
 	require.Empty(t, finalResponse(tr))
@@ -53,9 +64,11 @@ func TestATitleIsNotWhatATrajectoryEndsWith(t *testing.T) {
 	require.False(t, found)
 
 	tr.Turns = []trajectory.Turn{title, thrown}
+	require.Equal(t, []trajectory.Turn{title}, tr.Own())
 	require.Equal(t, 0, tr.Last(), "it has nothing else")
 	tr.Turns = tr.Turns[1:]
 	require.Equal(t, -1, tr.Last())
+	require.Empty(t, tr.Own())
 	tr.Turns = nil
 	require.Equal(t, -1, tr.Last())
 	require.False(t, tr.Cut())

@@ -9,7 +9,8 @@ import (
 var _ = declareReward("environment", newEnvironment, "what the environment paid: its own score of the episode, else the sum of the rewards of its steps")
 
 // environment is what the environment paid: its own score of the episode where it has one, else the sum of its rewards. Those that were paid to
-// turns already are taken off, so that all that the trajectory is paid comes to the same.
+// turns already are taken off, so that all that the trajectory is paid comes to the same. A reward that it is a part of gets all of it: nothing of that
+// was paid to a turn.
 type environment struct{}
 
 func newEnvironment(_ *Builder, params map[string]any) (Reward, error) {
@@ -41,7 +42,7 @@ func (environment) Score(ctx context.Context, in Input) (Score, error) {
 			whole, left = own, own-byTurn
 		}
 	}
-	if !paid {
+	if !paid || in.within {
 		return Score{Value: whole}, nil
 	}
 	return Score{Value: left, Parts: map[string]float64{Shown: whole}}, nil

@@ -59,4 +59,9 @@ func TestTheEnvironmentPaysTheSameByTurn(t *testing.T) {
 		c.tr.Reward = s.Value
 		require.InDelta(t, weight*c.whole, c.tr.Return(), 1e-12, c.name)
 	}
+	// A reward that holds it against something sees all of it, whatever was paid by turn.
+	gate := made(t, "gate", map[string]any{"if": "environment", "threshold": 1.0, "then": 1})
+	for _, tr := range []*trajectory.Trajectory{walk(false, false), walk(true, true), walk(true, false)} {
+		require.Equal(t, 1.0, scored(t, gate, Input{Trajectory: tr}).Value)
+	}
 }

@@ -52,7 +52,7 @@ func texts(t *trajectory.Trajectory, in string) []string {
 		return nil
 	}
 	var out []string
-	for _, turn := range t.Turns {
+	for _, turn := range t.Own() {
 		out = append(out, turn.Said())
 	}
 	if in == "completion" && len(out) > 0 {

@@ -112,7 +112,7 @@ func shown(in Input, want []string) bool {
 	needle := " " + strings.Join(want, " ") + " "
 	for _, t := range in.Trajectory.Turns {
 		for _, r := range t.Results {
-			if !r.Failed && strings.Contains(" "+strings.Join(words(r.Observation), " ")+" ", needle) {
+			if found(r) && strings.Contains(" "+strings.Join(words(r.Observation), " ")+" ", needle) {
 				return true
 			}
 		}

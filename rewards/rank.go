@@ -1,6 +1,7 @@
 package rewards
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,39 +25,39 @@ type attempts struct {
 
 const defaultScore = `(?i)score["']?\s*[:=]\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)`
 
-// reader makes the function that reads the scores, in their order.
-func (a attempts) reader(b *Builder) (func(ctx context.Context, in Input) ([]float64, error), error) {
+// reader makes the function that reads the scores, in their order. of are the rewards that it asks.
+func (a attempts) reader(b *Builder) (scores func(ctx context.Context, in Input) ([]float64, error), of []Reward, err error) {
 	if a.Of != nil {
 		if a.Pattern != "" || a.Info != "" || a.Tool != "" {
-			return nil, errors.New("of gives the scores; leave pattern, info and tool out")
+			return nil, nil, errors.New("of gives the scores; leave pattern, info and tool out")
 		}
 		r, err := b.nested("of", a.Of)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return func(ctx context.Context, in Input) ([]float64, error) { return prefixes(ctx, r, in) }, nil
+		return func(ctx context.Context, in Input) ([]float64, error) { return prefixes(ctx, r, in) }, []Reward{r}, nil
 	}
 	if a.Info != "" {
 		if a.Pattern != "" {
-			return nil, errors.New("info gives the scores; leave pattern out")
+			return nil, nil, errors.New("info gives the scores; leave pattern out")
 		}
 		return func(_ context.Context, in Input) ([]float64, error) {
 			return resultScores(in.Trajectory, a.Tool, func(r trajectory.ToolResult) (float64, bool) { return infoScore(r, a.Info) }), nil
-		}, nil
+		}, nil, nil
 	}
 	if a.Pattern == "" {
 		a.Pattern = defaultScore
 	}
 	re, err := regexp.Compile(a.Pattern)
 	if err != nil {
-		return nil, fmt.Errorf("the parameter pattern: %w", err)
+		return nil, nil, fmt.Errorf("the parameter pattern: %w", err)
 	}
 	if re.NumSubexp() != 1 {
-		return nil, fmt.Errorf("the parameter pattern has %d groups; it needs one, around the score", re.NumSubexp())
+		return nil, nil, fmt.Errorf("the parameter pattern has %d groups; it needs one, around the score", re.NumSubexp())
 	}
 	return func(_ context.Context, in Input) ([]float64, error) {
 		return resultScores(in.Trajectory, a.Tool, func(r trajectory.ToolResult) (float64, bool) { return observedScore(r, re) }), nil
-	}, nil
+	}, nil, nil
 }
 
 // prefixes scores the trajectory as it was after each of its turns. What was posted is posted for the trajectory, whichever turns it has; the
@@ -79,12 +80,13 @@ func prefixes(ctx context.Context, r Reward, in Input) ([]float64, error) {
 	return out, nil
 }
 
-// resultScores are the scores of the results of calls that succeeded.
+// resultScores are the scores of the results of calls that succeeded. What an answering tool returns is the answer, which the policy wrote: it counts
+// where the tool is named alone.
 func resultScores(t *trajectory.Trajectory, tool string, score func(r trajectory.ToolResult) (float64, bool)) []float64 {
 	var out []float64
 	for _, turn := range t.Turns {
 		for _, r := range turn.Results {
-			if r.Failed || tool != "" && r.Call.Name != tool {
+			if r.Failed || tool == "" && r.Terminal || tool != "" && r.Call.Name != tool {
 				continue
 			}
 			if v, ok := score(r); ok && !math.IsNaN(v) && !math.IsInf(v, 0) {
@@ -149,13 +151,13 @@ func newHumanRank(b *Builder, params map[string]any) (Reward, error) {
 	if err := resources.Decode(params, &p); err != nil {
 		return nil, err
 	}
-	scores, err := p.reader(b)
+	scores, of, err := p.reader(b)
 	if err != nil {
 		return nil, err
 	}
 	return needs(func(task trajectory.Task) error {
 		_, err := leaderboards(task, p.Field)
-		return err
+		return cmp.Or(err, firstWrong(task, of))
 	}, NewFuncParts("human_rank", func(ctx context.Context, in Input) (Score, error) {
 		boards, err := leaderboards(in.Task, p.Field)
 		if err != nil {
@@ -231,13 +233,13 @@ func newBestDelta(b *Builder, params map[string]any) (Reward, error) {
 	if p.Field != "" && p.Start != nil {
 		return nil, errors.New("field and start both give the score to begin with; leave one out")
 	}
-	scores, err := p.reader(b)
+	scores, of, err := p.reader(b)
 	if err != nil {
 		return nil, err
 	}
 	return needs(func(task trajectory.Task) error {
 		_, err := p.start(task)
-		return err
+		return cmp.Or(err, firstWrong(task, of))
 	}, NewFuncParts("best_delta", func(ctx context.Context, in Input) (Score, error) {
 		all, err := scores(ctx, in)
 		if err != nil {

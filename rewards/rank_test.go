@@ -122,3 +122,26 @@ func TestAttemptsAreScoredAsTheyWere(t *testing.T) {
 	s = scored(t, made(t, "best_delta", map[string]any{"of": "environment"}), in)
 	require.Equal(t, Score{0.9, map[string]float64{"best": 0.9, "improvements": 1}}, s)
 }
+
+// What an answering tool returns is the answer, which the policy wrote: it is no score, no result and no find of a tool, unless its tool is named.
+func TestAnAnswerIsNotWhatAToolFound(t *testing.T) {
+	answering := func(answer string) Input {
+		in := input(map[string]any{"answer": "936", "answers": []any{"oak"}, "leaderboard": []any{0.5}}, trajectory.Turn{FinalAnswer: answer, AnsweredThisTurn: true, Results: []trajectory.ToolResult{
+			{Call: trajectory.ToolCall{Name: "answer"}, Observation: answer, Terminal: true},
+		}})
+		return in
+	}
+	for name, c := range map[string]struct {
+		answer string
+		params map[string]any
+	}{
+		"human_rank": {"score: 1.0", nil},
+		"best_delta": {"score: 1.0", map[string]any{"start": 0}},
+		"right_call": {"936", nil},
+		"mask_found": {"oak", nil},
+	} {
+		require.Zero(t, scored(t, made(t, name, c.params), answering(c.answer)).Value, name)
+	}
+	require.Zero(t, scored(t, made(t, "search_r1", map[string]any{"field": "answer"}), answering("936")).Parts["retrieved"])
+	require.Equal(t, 1.0, scored(t, made(t, "human_rank", map[string]any{"tool": "answer"}), answering("score: 1.0")).Value)
+}

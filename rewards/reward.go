@@ -17,6 +17,8 @@ type Input struct {
 	Trajectory *trajectory.Trajectory
 	Episode    Episode  // the trajectory's in its environment, which still runs; nil without one
 	Posted     *float64 // what an agent that is a program of its own posted for the trajectory; nil: nothing
+
+	within bool // it is scored as a part of another reward
 }
 
 // Episode is what a reward may ask of an environment.

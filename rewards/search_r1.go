@@ -66,7 +66,7 @@ func newSearchR1(_ *Builder, params map[string]any) (Reward, error) {
 // tags in what a tool returned are not the policy's.
 func searchText(t *trajectory.Trajectory) string {
 	var b strings.Builder
-	for _, turn := range t.Turns {
+	for _, turn := range t.Own() {
 		b.WriteString(turn.Said())
 		b.WriteString(strings.Repeat("<information></information>", len(turn.Results)))
 	}
@@ -92,7 +92,7 @@ func retrieved(t *trajectory.Trajectory, golds []string) bool {
 	for _, turn := range t.Turns {
 		for _, r := range turn.Results {
 			for _, gold := range golds {
-				if o, g := normalizeBoth(r.Observation, gold); !r.Failed && g != "" && strings.Contains(o, g) {
+				if o, g := normalizeBoth(r.Observation, gold); found(r) && g != "" && strings.Contains(o, g) {
 					return true
 				}
 			}

@@ -136,8 +136,11 @@ func (r *Registry) attempts(ctx context.Context, e *entry, c Call, out *trajecto
 		pause := pauses.Wait(out.Retries + 1)
 		o, spent, err := r.attempt(ctx, e, c, left)
 		out.Outcome = o.Outcome // also of a call that failed after it had acted, or whose result is refused
-		if err == nil {
+		switch {
+		case err == nil:
 			return accept(e, o, out)
+		case o.Outcome != nil: // another attempt would act a second time, and what this one was paid would be lost
+			return err
 		}
 		left -= spent + pause
 		var broken *BrokenError

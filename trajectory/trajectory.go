@@ -372,6 +372,18 @@ func (t *Trajectory) Last() int {
 	return last
 }
 
+// Own are the turns of the agent itself, of others but for discarded ones where it has none: what a trajectory is judged by that a program of its own
+// made, whose titles and thrown replies are no part of its work.
+func (t *Trajectory) Own() (turns []Turn) {
+	last := t.Last()
+	for i, turn := range t.Turns {
+		if turn.Role != RoleDiscarded && (turn.Role != RoleAuxiliary || t.Turns[last].Role == RoleAuxiliary) {
+			turns = append(turns, t.Turns[i])
+		}
+	}
+	return turns
+}
+
 // Cut tells that a token limit cut the last completion, the turn Last, and ended the trajectory there: what that completion holds is neither a
 // call nor an answer. Of an agent that is a program of its own the gateway decides that when the trajectory ends, and nothing else gives it the
 // stop reason.

@@ -391,6 +391,51 @@ func TestMisbehaviour(t *testing.T) {
 	})
 }
 
+// A reset that gives nothing is refused whatever the protocol, where the task has no prompt to begin with.
+func TestResetsThatGiveNothing(t *testing.T) {
+	t.Parallel()
+	for class, method := range map[string]string{"LaterBad": "reset", "SilentTRL": "reset", "SilentSky": "init"} {
+		_, e := world(t, class, nil)
+		fields := map[string]any{}
+		if class == "LaterBad" {
+			fields["how"] = "none"
+		}
+		_, err := e.Reset(t.Context(), begin(0, fields))
+		require.ErrorContains(t, err, class+": "+method+" gave None; return the first observation")
+		prompted := begin(0, fields)
+		prompted.Task.Prompt = []trajectory.Message{trajectory.Text("user", "Walk.")}
+		_, err = e.Reset(t.Context(), prompted)
+		require.NoError(t, err, class)
+	}
+}
+
+// A step of BaseEnv's protocol that gives what is none of its forms is refused: taken as an observation it would pay nothing and end nothing.
+func TestStepsOfOtherForms(t *testing.T) {
+	t.Parallel()
+	for action, want := range map[string]string{"three": "step gave 3 values; BaseEnv's gives ", "two": "step gave 2 values; ", "reward": "step gave a dict; "} {
+		_, e := world(t, "LaterBad", nil)
+		_, err := e.Reset(t.Context(), begin(0, nil))
+		require.NoError(t, err)
+		_, err = e.Step(t.Context(), text(action))
+		require.ErrorContains(t, err, "LaterBad: "+want)
+	}
+	_, e := world(t, "LaterBad", nil)
+	_, err := e.Reset(t.Context(), begin(0, nil))
+	require.NoError(t, err)
+	require.NotEmpty(t, step(t, e, "list").Observation, "a list is an observation")
+}
+
+// A world that a constructor draws from numpy's global source is the same in every worker, as one from Python's own is.
+func TestConstructorsDrawTheSame(t *testing.T) {
+	t.Parallel()
+	s := source(t, map[string]any{"class": "testdata/drawn.py:Drawn", "interpreter": withGymnasium(t)})
+	first, err := environment(t, s).Reset(t.Context(), begin(0, nil))
+	require.NoError(t, err)
+	second, err := environment(t, s).Reset(t.Context(), begin(0, nil))
+	require.NoError(t, err)
+	require.Equal(t, first, second)
+}
+
 // A reward that is a text is refused by name, in the reset of a class that keeps it as an attribute as in a step.
 func TestRewardsThatAreTexts(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/agentfly/agentfly/orchestrator/job"
 	"github.com/agentfly/agentfly/rewards"
@@ -37,11 +38,14 @@ func Answered(task trajectory.Task, t *trajectory.Trajectory) bool {
 	return solved(t) || equal(task, t)
 }
 
-// equal tells whether the final answer equals the task's.
+// equal tells whether the final answer equals the task's, or one of several right ones.
 func equal(task trajectory.Task, t *trajectory.Trajectory) bool {
-	want := task.Fields["answer"]
 	answer, turn := t.FinalAnswer()
-	return want != nil && turn >= 0 && rewards.Equal(answer, fmt.Sprint(want))
+	right, several := task.Fields["answer"].([]any)
+	if !several {
+		right = []any{task.Fields["answer"]}
+	}
+	return turn >= 0 && slices.ContainsFunc(right, func(want any) bool { return want != nil && rewards.Equal(answer, fmt.Sprint(want)) })
 }
 
 // solved tells whether the environment said that the goal is reached.

@@ -22,6 +22,9 @@ func TestSuccess(t *testing.T) {
 	require.True(t, Succeeded(q, wrong, &half))
 	require.False(t, Succeeded(q, failed, &half))
 
+	q.Fields["answer"] = []any{"one", "1", nil}
+	require.True(t, Succeeded(q, right, nil), "one of several right answers")
+	require.False(t, Succeeded(q, wrong, nil))
 	q.Fields = map[string]any{}
 	tasks := &Tasks{Path: "t.jsonl", Tasks: []trajectory.Task{q}}
 	j := &job.Job{Eval: job.Eval{Samples: 2}}

@@ -187,7 +187,7 @@ func (w *World) PayTurns(a *algorithms.Algorithm, sampled *rollout.World) {
 	}
 	for _, r := range rewards {
 		if r.Name == job.EnvironmentReward {
-			sampled.Credit = r.Weight
+			sampled.Credit += r.Weight
 		}
 	}
 }

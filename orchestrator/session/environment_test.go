@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/agentfly/agentfly/agents"
+	"github.com/agentfly/agentfly/algorithms"
 	"github.com/agentfly/agentfly/engines"
 	"github.com/agentfly/agentfly/environments"
 	"github.com/agentfly/agentfly/environments/sokoban"
@@ -60,4 +61,16 @@ func TestTheJobLeavesFieldsToTheEnvironment(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Of several terms of what the environment pays, turns are paid the sum of their weights.
+func TestEveryTermOfTheEnvironmentIsPaidByTurn(t *testing.T) {
+	text := "version: 1\nname: x\nmodel: {path: m}\nenvironment: {kind: sokoban, credit: turn, tasks: {train: 2}}\nrewards: [environment, {name: environment, as: again, weight: 2}]\n"
+	j, err := job.Parse("/jobs/job.yaml", []byte(text), job.Options{})
+	require.NoError(t, err)
+	a, err := job.Algorithm(j, algorithms.NewRegistry())
+	require.NoError(t, err)
+	var sampled rollout.World
+	(&World{job: j}).PayTurns(a, &sampled)
+	require.Equal(t, 3.0, sampled.Credit)
 }

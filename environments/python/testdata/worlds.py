@@ -680,3 +680,34 @@ class Paid:  # TRL's protocol, with a reward of whatever type
         """
         self.reward = text
         return "paid"
+
+
+class LaterBad:  # BaseEnv's protocol, whose step gives what it is told to
+    async def reset(self, how="text"):
+        return None if how == "none" else "Begin."
+
+    async def step(self, action):
+        return {"three": ("x", 1.0, True), "two": ("x", 1.0), "reward": {"reward": 1.0}, "list": ["a", "b"], "none": None}[action]
+
+    async def aclose(self):
+        pass
+
+
+class SilentTRL:  # TRL's protocol, whose reset gives nothing
+    def reset(self):
+        pass
+
+    def walk(self) -> str:
+        """Walks."""
+        return "walked"
+
+
+class SilentSky:  # skyrl-gym's protocol, whose init gives no messages
+    def init(self, prompt):
+        return None, {}
+
+    def step(self, action):
+        return {"observations": [], "reward": 0.0, "done": True, "metadata": {}}
+
+    def close(self):
+        pass
