@@ -13,7 +13,7 @@ import (
 
 // rules numbers what a program makes of the same job and the same completions. It is raised, and changedRules gets a line, when
 // another program would make other tokens, ends or updates of what a run recorded.
-const rules = 14
+const rules = 15
 
 // changedRules says what each number changed.
 var changedRules = map[int]string{
@@ -48,6 +48,9 @@ var changedRules = map[int]string{
 		"arguments from oneOf, allOf and $ref too, and by vLLM's other names of types; what stands beside anyOf in a tool's schema is checked; fields of a task that the " +
 		"job reads (eval.by, data.balance, data.spread, data.curriculum.field) reach an environment that knows them; webshop pays options as its authors' code does and " +
 		"names some sizes otherwise; an empty completion of format action is told to be empty; a Python environment with get_state draws on from the numbers of random and numpy where its episode goes on",
+	15: "a reward that has the reward environment in it sees all that was paid, also what turns were; what an answering tool returns is no tool's result for rewards; tags, pattern, " +
+		"search_r1 and AgentFly's rewards look at the agent's own turns; tests and setups of code_tests that fail any code are errors of their task; a task with several right answers counts " +
+		"as right by each of them; a refused action leaves the success that an episode reached; numpy's global source is seeded before a Python class is made",
 }
 
 // RulesFact of the store: the numbers of the programs that worked on the run, oldest first. A store without it is of number 1.
