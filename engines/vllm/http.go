@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -93,8 +94,10 @@ func (c *client) exchange(ctx context.Context, method, path string, body []byte,
 	defer reply.Body.Close()
 	buffer := c.buffer()
 	defer c.free(buffer)
-	if err := readInto(buffer, reply.Body); err != nil {
+	if err := readInto(buffer, reply.Body); errors.Is(err, errReply) {
 		return err
+	} else if err != nil { // as what fails before the body, see lost
+		return &url.Error{Op: method, URL: c.url + path, Err: err}
 	}
 	if reply.StatusCode != http.StatusOK {
 		return newStatusError(reply.StatusCode, reply.Header, buffer.Bytes())

@@ -11,7 +11,9 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -91,6 +93,30 @@ func TestTransferFromMemory(t *testing.T) {
 	broken.err = errors.New("the trainer has changed the weights")
 	w.Version, w.Tensors = 8, broken
 	require.ErrorContains(t, e.Update(t.Context(), w), "load: shared memory: chunk 0 (w to w): the trainer has changed the weights")
+}
+
+// An update that fails on the trainer's own side, such as for want of room in shared memory or by a weights file that ends too soon, says that at once,
+// and does not blame a server that answers.
+func TestAnUpdateFailsOnTheTrainersSide(t *testing.T) {
+	for name, err := range map[string]error{
+		"no room":          &os.PathError{Op: "write", Path: "/dev/shm/x", Err: syscall.ENOSPC},
+		"a file too few":   &os.PathError{Op: "open", Path: "/dev/shm/x", Err: syscall.EMFILE},
+		"a file too short": io.ErrUnexpectedEOF,
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := connect(t, func(o *Options) { o.Way = WayTransfer }, newFake(t), newFake(t))
+			broken := newMemory(5, "w")
+			broken.err = err
+			w := fakeWeights(t, 5, 7)
+			w.Path, w.Tensors = "", broken
+			start := time.Now()
+			got := e.Update(t.Context(), w)
+			require.ErrorIs(t, got, err)
+			require.NotContains(t, got.Error(), "does not answer")
+			require.Less(t, time.Since(start), 2*time.Second)
+			require.Equal(t, "behind behind", e.states())
+		})
+	}
 }
 
 // Each chunk is a request with a handle of the same memory and the tensors that lie there now.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -145,14 +144,15 @@ func passing(err error) bool {
 }
 
 // lost tells whether the connection failed, so that nobody else should try the server until it is looked at. A deadline is
-// no such thing: one request may hang where others do not.
+// no such thing: one request may hang where others do not. Nor is what fails on this side, such as a write to shared memory, whose error numbers
+// are of the type net.Error too, or a weights file that ends too soon: all that is of a connection is a url.Error or, of a dial, a net.OpError.
 func lost(err error) bool {
-	var transport *url.Error
-	var network net.Error
+	var request *url.Error
+	var network *net.OpError
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return false
 	}
-	return errors.As(err, &transport) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
+	return errors.As(err, &request) || errors.As(err, &network)
 }
 
 // pick takes a place on the replica of the session, or else on the least loaded one, and waits while none serves. avoid

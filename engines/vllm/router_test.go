@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -228,6 +232,20 @@ func TestHangEndsWithTheDeadline(t *testing.T) {
 	_, err := e.Generate(ctx, request(2, 1, 2, 3))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Zero(t, e.fleet.replicas[0].standing.load)
+}
+
+// A server is lost where its connection failed: what fails on this side, and a deadline, say nothing of it.
+func TestLost(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	for _, err := range []error{refused, &url.Error{Op: "Post", Err: refused}, &url.Error{Op: "Post", Err: io.EOF}, &url.Error{Op: "Get", Err: io.ErrUnexpectedEOF}} {
+		require.True(t, lost(fmt.Errorf("load: %w", err)), err)
+	}
+	for _, err := range []error{
+		nil, &os.PathError{Op: "write", Err: syscall.ENOSPC}, syscall.EMFILE, io.ErrUnexpectedEOF, io.EOF, errReply, &statusError{Status: 500},
+		&url.Error{Op: "Post", Err: context.DeadlineExceeded},
+	} {
+		require.False(t, lost(err), err)
+	}
 }
 
 // A replica that dies while it works is replaced: its requests go on elsewhere and the others use what is left.

@@ -75,7 +75,10 @@ func (up *updater) inTurn(ctx context.Context, do func() error) error {
 // as requests do: the server may be on its way up again.
 func (up *updater) updateAll(ctx context.Context, w engines.Weights) error {
 	until := time.Now().Add(up.options.Patience)
-	for {
+	for round := 0; ; round++ {
+		if round > 1 { // a server that answered and was lost again would be loaded without end
+			_ = retry.Pause(ctx, min(up.options.HealthEvery, time.Until(until))) // the loads say that ctx has ended
+		}
 		proven, missing, err := up.tryAll(ctx, w)
 		if foreign := up.fleet.isLost(); err == nil && foreign != nil { // a request or a look saw it meanwhile
 			err = foreign

@@ -368,6 +368,25 @@ func TestALoadThatDoesNotEnd(t *testing.T) {
 	})
 }
 
+// A server that answers whenever it is asked, and ends in each load, is not loaded without a pause while the patience lasts.
+func TestLoadsThatEndAtOncePause(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, func(o *Options) { o.HealthEvery, o.Patience = 100*time.Millisecond, 500*time.Millisecond }, f)
+	var loads atomic.Int32
+	f.set(func() {
+		f.control = func(w http.ResponseWriter, q *http.Request) bool {
+			if q.URL.Path != "/pause" {
+				return false
+			}
+			loads.Add(1)
+			hangUp(w)
+			return true
+		}
+	})
+	require.ErrorContains(t, e.Update(t.Context(), fakeWeights(t, 2, 1)), "it does not answer")
+	require.LessOrEqual(t, loads.Load(), int32(10))
+}
+
 // stays requires that a server whose load did not end lives through many looks.
 func stays(t *testing.T, f *fake) {
 	t.Helper()
