@@ -57,6 +57,7 @@ type fake struct {
 	deaf      bool                                                         // loads answer well and change nothing
 	length    int                                                          // max_model_len; 0: fakeContext
 	noVersion bool                                                         // replies do not say which weights sampled
+	tells     bool                                                         // /v1/completions says it too
 	half      bool                                                         // a load began and did not end: layers are empty, and a token ends vLLM
 	died      bool                                                         // of that
 	pace      time.Duration                                                // of a token, beyond a millisecond
@@ -476,7 +477,7 @@ func (f *fake) complete(w http.ResponseWriter, q *http.Request) {
 	if f.noVersion {
 		spans = nil
 	}
-	answer(w, fakeReply(native, ids[len(prompt):], logprobs, tops, max(p.Logprobs, 1), reason, spans, scores))
+	answer(w, fakeReply(native, ids[len(prompt):], logprobs, tops, max(p.Logprobs, 1), reason, spans, f.tells, scores))
 }
 
 // running waits while the server is paused.
@@ -556,9 +557,12 @@ func fakeTop(id int32, logprobs []float64, n int) []idLogprob {
 
 // fakeReply has all of tops in /v1/completions (entrypoints/openai/completion/serving.py), and cut of each in /inference/v1/generate
 // (entrypoints/scale_out/token_in_token_out/serving.py).
-func fakeReply(native bool, ids []int32, logprobs []float64, tops [][]idLogprob, cut int, reason string, spans []span, scores []any) map[string]any {
+func fakeReply(native bool, ids []int32, logprobs []float64, tops [][]idLogprob, cut int, reason string, spans []span, tells bool, scores []any) map[string]any {
 	choice := map[string]any{"index": 0, "token_ids": ids, "finish_reason": reason}
 	out := map[string]any{"choices": []any{choice}, "usage": map[string]any{"prompt_tokens_details": map[string]any{"cached_tokens": 2}}}
+	if spans != nil && (native || tells) {
+		choice["weight_versions"] = spans
+	}
 	if !native {
 		var tokens []string
 		var named []map[string]float64
@@ -578,9 +582,6 @@ func fakeReply(native bool, ids []int32, logprobs []float64, tops [][]idLogprob,
 		content = append(content, map[string]any{"token_id": id, "logprob": logprobs[i], "top_logprobs": tops[i][:min(cut, len(tops[i]))]})
 	}
 	choice["logprobs"] = map[string]any{"content": content}
-	if spans != nil {
-		choice["weight_versions"] = spans
-	}
 	out["prompt_logprobs"] = scores
 	return out
 }

@@ -1,6 +1,7 @@
 package vllm
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -144,6 +145,28 @@ func TestWeightsThatChangeUnderATeacher(t *testing.T) {
 	require.NoError(t, run.Update(t.Context(), fakeWeights(t, 2, 1)))
 	_, err = teacher.Logprobs(t.Context(), []int32{1, 2, 3})
 	require.ErrorContains(t, err, "another run")
+}
+
+// A server without the routes of vLLM's development mode, such as a teacher's, is used by the name of the weights that its replies tell.
+func TestAServerWithoutTheNameOfItsWeights(t *testing.T) {
+	for _, frozen := range []bool{true, false} {
+		for _, name := range []string{fresh, "v2"} {
+			for _, routes := range [][]string{allRoutes[:2], allRoutes[1:2]} {
+				t.Run(fmt.Sprintf("%s, %s, frozen %t", routes[0], name, frozen), func(t *testing.T) {
+					f := newFake(t)
+					f.routes, f.version, f.tells = routes, name, true
+					e := connect(t, func(o *Options) { o.Frozen = frozen }, f)
+					_, err := e.Logprobs(t.Context(), []int32{1, 2, 3})
+					require.NoError(t, err)
+					c, err := e.Generate(t.Context(), request(6, 1, 2, 3))
+					require.NoError(t, err)
+					require.Equal(t, wantTokens(1, request(6, 1, 2, 3)), c.TokenIDs)
+					require.Equal(t, []int32{0, 0, 0, 0, 0, 0}, c.Versions)
+					require.Contains(t, e.Summary(), fmt.Sprintf("has weights %q", name))
+				})
+			}
+		}
+	}
 }
 
 // A server that had another run's weights is started again before this run's first update: the update loads it all the same.

@@ -117,13 +117,25 @@ func probe(ctx context.Context, c *completer, name string) (Server, error) {
 
 // probeSamples finds out how the server samples.
 func probeSamples(ctx context.Context, c *completer, s *Server) (err error) {
+	one := func() (reply, error) {
+		return c.send(ctx, s.Native, s.Model, []int32{0, 0}, samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0))
+	}
 	if s.Native { // the route may be there and closed
-		_, err := c.send(ctx, s.Native, s.Model, []int32{0, 0}, samplingParams(engines.Sampling{MaxTokens: 1, TopP: 1}, 0))
+		_, err := one()
 		var status *statusError
 		if errors.As(err, &status) && slices.Contains([]int{401, 403, 404, 405, 501}, status.Status) {
 			s.Native = false
 		} else if err != nil {
 			return fmt.Errorf("probe request: %w", err)
+		}
+	}
+	if s.Version == "" { // vLLM has /weight_info in its development mode alone; its replies tell it, if anything does
+		got, err := one()
+		if err != nil {
+			return fmt.Errorf("probe request: %w", err)
+		}
+		if len(got.spans) > 0 {
+			s.Version = got.spans[0].Version
 		}
 	}
 	if s.Processed, err = probeLogprobs(ctx, c, s.Native, s.Model); err != nil {
