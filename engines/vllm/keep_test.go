@@ -182,12 +182,15 @@ func TestKeptServerEndsBeforeItSleeps(t *testing.T) {
 	require.NoError(t, k.Close())
 }
 
+// A server that does not come up says why: how it ended, also where that is well, and what is missing.
 func TestKeepFails(t *testing.T) {
 	folder := t.TempDir()
 	t.Setenv(fakeServer, folder)
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "refuse"), nil, 0o644))
 	_, err := Keep(t.Context(), ServeOptions{Command: os.Args[0], Model: "m", Folder: folder}, nil)
 	require.ErrorContains(t, err, "vllm: serve: the server ended: exit status 3")
+	_, err = Keep(t.Context(), ServeOptions{Command: "true", Model: "m", Folder: folder}, nil)
+	require.ErrorContains(t, err, "vllm: serve: the server ended: exit status 0; its log ")
 	_, err = Keep(t.Context(), ServeOptions{Command: filepath.Join(folder, "none"), Model: "m", Folder: folder}, nil)
 	require.ErrorContains(t, err, "install it with scripts/vllm_install.sh")
 	_, err = Keep(t.Context(), ServeOptions{}, nil)

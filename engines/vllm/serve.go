@@ -178,7 +178,7 @@ func (p *Process) await(ctx context.Context, timeout time.Duration) error {
 		}
 		select {
 		case <-p.ended:
-			return fmt.Errorf("the server ended: %w", p.err)
+			return fmt.Errorf("the server ended: %w", orExit(p.err))
 		case <-ctx.Done():
 			return fmt.Errorf("the server did not answer within %v: %w", timeout, ctx.Err())
 		case <-time.After(200 * time.Millisecond):
