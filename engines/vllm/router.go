@@ -57,7 +57,7 @@ func (rt *router) attempts(ctx context.Context, session string, do func(context.
 		case r == nil:
 			return rt.life.orClosed(since(last, err))
 		case ctx.Err() != nil || rt.life.ctx.Err() != nil:
-			return rt.life.orClosed(fmt.Errorf("%s: %w", r.url, ctx.Err()))
+			return rt.life.orClosed(since(last, fmt.Errorf("%s: %w", r.url, ctx.Err())))
 		}
 		if errors.Is(err, engines.ErrForeign) {
 			rt.fleet.lose(r, err)

@@ -248,6 +248,28 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// A request whose time is over while an attempt hangs tells what the attempts before it were answered.
+func TestADeadlineKeepsTheLastFailure(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, nil, f)
+	f.set(func() {
+		first := f.requests
+		f.intercept = func(w http.ResponseWriter, q *http.Request, n int) bool {
+			if n > first+2 {
+				hang(q)
+			} else {
+				http.Error(w, `{"error": {"message": "CUDA out of memory"}}`, http.StatusInternalServerError)
+			}
+			return true
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := e.Generate(ctx, request(2, 1, 2, 3))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "500: CUDA out of memory")
+}
+
 // A replica that dies while it works is replaced: its requests go on elsewhere and the others use what is left.
 func TestAnotherReplicaTakesOver(t *testing.T) {
 	a, b := newFake(t), newFake(t)
