@@ -116,7 +116,7 @@ func (f *fleet) lose(of *replica, err error) {
 // isLost is why the engine ended, or nil.
 func (f *fleet) isLost() error { return f.want().lost }
 
-// check refuses what the servers would answer wrongly, and cuts MaxTokens to what fits.
+// check refuses what the servers would answer wrongly, and cuts MaxTokens and MinTokens to what fits.
 func (f *fleet) check(q *engines.Request) error {
 	room := f.context() - len(q.Prompt)
 	if room < 1 {
@@ -130,6 +130,7 @@ func (f *fleet) check(q *engines.Request) error {
 	}
 	s := &q.Sampling
 	s.MaxTokens = min(s.MaxTokens, room)
+	s.MinTokens = min(s.MinTokens, s.MaxTokens) // vLLM refuses more
 	if s.Temperature > 0 && s.Temperature < 0.01 {
 		return fmt.Errorf("temperature is %v; vLLM raises temperatures below 0.01 to 0.01, so its logprobs would be of another distribution; use 0 or at least 0.01", s.Temperature)
 	}

@@ -270,6 +270,22 @@ func TestADeadlineKeepsTheLastFailure(t *testing.T) {
 	require.ErrorContains(t, err, "500: CUDA out of memory")
 }
 
+// A request near the end of the context asks for the tokens that fit, and for no more at the least than at the most, which vLLM would refuse.
+func TestMinTokensFitTheContext(t *testing.T) {
+	f := newFake(t)
+	e := connect(t, nil, f)
+	q := request(20, make([]int32, fakeContext-3)...)
+	q.Sampling.MinTokens = 10
+	require.NoError(t, e.fleet.check(&q))
+	require.Equal(t, 3, q.Sampling.MaxTokens)
+	require.Equal(t, 3, q.Sampling.MinTokens)
+
+	q = request(20, 1, 2)
+	q.Sampling.MinTokens = 10
+	require.NoError(t, e.fleet.check(&q))
+	require.Equal(t, 10, q.Sampling.MinTokens)
+}
+
 // A replica that dies while it works is replaced: its requests go on elsewhere and the others use what is left.
 func TestAnotherReplicaTakesOver(t *testing.T) {
 	a, b := newFake(t), newFake(t)
