@@ -225,7 +225,11 @@ func (f *fleet) reasons() string {
 	var out []string
 	for _, r := range f.replicas {
 		state, reason := r.standing.status()
-		out = append(out, fmt.Sprintf("%s is %s (%v)", r.url, state, reason))
+		one := fmt.Sprintf("%s is %s", r.url, state)
+		if reason != nil {
+			one = fmt.Sprintf("%s (%v)", one, reason)
+		}
+		out = append(out, one)
 	}
 	return strings.Join(out, "; ")
 }

@@ -329,6 +329,22 @@ func TestSleepWaitsForEveryReplica(t *testing.T) {
 	require.NoError(t, e.Update(t.Context(), fakeWeights(t, 3, 2)))
 }
 
+// A sleep that gives up on a replica which is away says what each one does, and why one that does not serve does not.
+func TestASleepSaysWhichReplicaIsAway(t *testing.T) {
+	a, b := newFake(t), newFake(t)
+	e := connect(t, func(o *Options) { o.Patience = 50 * time.Millisecond }, a, b)
+	b.set(func() {
+		b.control = func(w http.ResponseWriter, _ *http.Request) bool {
+			hangUp(w)
+			return true
+		}
+	})
+	within(t, "it is missed", func() bool { return e.states() == "serving down" })
+	err := e.Sleep(t.Context())
+	require.ErrorContains(t, err, a.URL+" is serving; "+b.URL+" is down (")
+	require.NotContains(t, err.Error(), "nil")
+}
+
 // A server that ends while its cache is warmed for the sleep, before any sleeps, is waited for as before the warming: the others serve meanwhile, and all
 // go to sleep together.
 func TestServerEndsBeforeItSleeps(t *testing.T) {
