@@ -169,6 +169,22 @@ func TestAServerWithoutTheNameOfItsWeights(t *testing.T) {
 	}
 }
 
+// A request that meets a replica which has just come back, and has no weights of this run yet, is asked again: nothing has tokens of version -1.
+func TestNoTokenIsOfAReplicaThatIsNotLoaded(t *testing.T) {
+	back := []adopted{{0, fresh, -1}, {1, "r@3", 3}}
+	for _, spans := range [][]span{nil, {{fresh, 0, 1}}} {
+		got, err := reply{ids: []int32{1}, spans: spans}.perToken(back)
+		require.ErrorIs(t, err, errLeft)
+		require.Nil(t, got)
+	}
+	got, err := reply{ids: []int32{1}, spans: []span{{"r@3", 0, 1}}}.perToken(back)
+	require.NoError(t, err)
+	require.Equal(t, []int32{3}, got)
+	_, err = reply{ids: []int32{1}, spans: []span{{"r@2", 0, 1}}}.perToken(back)
+	var wrong *versionError
+	require.ErrorAs(t, err, &wrong)
+}
+
 // A server that had another run's weights is started again before this run's first update: the update loads it all the same.
 func TestRestartBeforeTheFirstUpdate(t *testing.T) {
 	f := newFake(t)

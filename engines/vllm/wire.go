@@ -240,9 +240,13 @@ func (r reply) finish(s engines.Sampling) (trajectory.FinishReason, error) {
 var errAborted = errors.New("the server aborted the request")
 
 // perToken is the version of each token. versions are those that the reply may be of; where a name was given twice, the later number counts.
-// Without spans all tokens have the oldest: staleness goes by a trajectory's oldest token.
+// Without spans all tokens have the oldest: staleness goes by a trajectory's oldest token. What a replica that came back has before it is loaded
+// (see updater.rejoin) has a number below 0: a reply of it is none, and the replica has left those weights meanwhile.
 func (r reply) perToken(versions []adopted) ([]int32, error) {
 	n := len(r.ids)
+	if r.spans == nil && versions[0].number < 0 {
+		return nil, errLeft
+	}
 	if r.spans == nil {
 		return slices.Repeat([]int32{versions[0].number}, n), nil
 	}
@@ -256,6 +260,9 @@ func (r reply) perToken(versions []adopted) ([]int32, error) {
 		}
 		if at < 0 {
 			return nil, &versionError{s.Version}
+		}
+		if versions[at].number < 0 {
+			return nil, errLeft
 		}
 		if s.Start != len(out) || s.End < s.Start || s.End > n {
 			return nil, fmt.Errorf("%w: weight_versions %v do not cover %d tokens in order", errReply, r.spans, n)
