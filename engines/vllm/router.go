@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/agentfly/agentfly/engines"
@@ -21,6 +22,7 @@ type router struct {
 	fleet   *fleet
 	life    *life
 	places  chan struct{} // one for each request in flight
+	waiting atomic.Int64  // requests that have none
 }
 
 // attempts does something on one replica after another until it succeeds, cannot succeed, or the time is over.
@@ -88,6 +90,13 @@ func since(last, err error) error {
 // place waits for a place among the requests in flight. Places go to who waits longest, so that no task starves beside one
 // with many trajectories; what waits holds nothing but its prompt.
 func (rt *router) place(ctx context.Context) error {
+	select {
+	case rt.places <- struct{}{}: // free, so nobody waits
+		return nil
+	default:
+	}
+	rt.waiting.Add(1)
+	defer rt.waiting.Add(-1)
 	select {
 	case rt.places <- struct{}{}: // a channel serves its senders in their order
 		return nil

@@ -419,6 +419,49 @@ func TestPlacesAreOfAllServers(t *testing.T) {
 	all.Wait()
 }
 
+// The load of a single server counts the requests that wait for a place, and those of several, any of which may take one, are nobody's.
+func TestLoadCountsWhatWaits(t *testing.T) {
+	for _, n := range []int{1, 2} {
+		t.Run(fmt.Sprint(n, " servers"), func(t *testing.T) {
+			fakes := make([]*fake, n)
+			for i := range fakes {
+				fakes[i] = newFake(t)
+			}
+			e := connect(t, func(o *Options) { o.InFlight = 2 }, fakes...)
+			for _, f := range fakes {
+				f.set(func() { f.pause() })
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			for i := range 8 {
+				all.Go(func() {
+					q := request(4, 1, 2, 3)
+					q.Session = fmt.Sprint(i)
+					_, err := e.Generate(ctx, q)
+					assert.ErrorIs(t, err, context.Canceled)
+				})
+			}
+			waiting := func() int { return int(e.router.waiting.Load()) }
+			within(t, "the others wait", func() bool {
+				running := 0
+				for _, load := range e.Load() {
+					running += load.Running
+				}
+				return running == 2*n && waiting() == 8-2*n
+			})
+			for _, load := range e.Load() {
+				require.Equal(t, map[int]int{1: 6, 2: 0}[n], load.Waiting)
+			}
+			cancel()
+			all.Wait()
+			require.Zero(t, waiting())
+			for _, load := range e.Load() {
+				require.Zero(t, load.Waiting)
+			}
+		})
+	}
+}
+
 func TestAffinityAndLoad(t *testing.T) {
 	a, b, c := newFake(t), newFake(t), newFake(t)
 	e := connect(t, nil, a, b, c)

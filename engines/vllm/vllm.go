@@ -198,6 +198,9 @@ func (e *Engine) Load() []engines.Load {
 		}
 		out = append(out, one)
 	}
+	if len(out) == 1 { // of several, whichever has a place first takes them
+		out[0].Waiting = int(e.router.waiting.Load())
+	}
 	return out
 }
 
