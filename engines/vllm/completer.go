@@ -78,12 +78,13 @@ func (c *completer) sendCompletions(ctx context.Context, model string, q engines
 // complete asks /v1/completions through go-openai; top likeliest tokens of what the reply lists are wanted.
 func (c *completer) complete(ctx context.Context, model string, prompt []int32, params map[string]any, top int) (reply, error) {
 	t := &tap{extra: map[string]any{
-		"prompt": prompt, "return_token_ids": true, "return_tokens_as_token_ids": true, "echo": false, "stream": false, "add_special_tokens": false,
+		"model": model, "prompt": prompt, "return_token_ids": true, "return_tokens_as_token_ids": true, "echo": false, "stream": false, "add_special_tokens": false,
 	}}
 	for key, value := range params {
 		t.extra[key] = value
 	}
-	_, err := c.openai.CreateCompletion(context.WithValue(ctx, tapKey{}, t), openai.CompletionRequest{Model: model, Prompt: ""}) // extra has the ids
+	request := openai.CompletionRequest{Prompt: ""} // extra has the ids, and the model: the library refuses names of OpenAI's models of chats
+	_, err := c.openai.CreateCompletion(context.WithValue(ctx, tapKey{}, t), request)
 	switch {
 	case t.status == 0:
 		return reply{}, err

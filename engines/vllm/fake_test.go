@@ -55,6 +55,7 @@ type fake struct {
 	stale     bool                                                         // the prefix cache is not emptied, and the answer says that it was
 	refuse    int                                                          // times that emptying the cache is refused
 	deaf      bool                                                         // loads answer well and change nothing
+	name      string                                                       // of its model; "": policy
 	length    int                                                          // max_model_len; 0: fakeContext
 	noVersion bool                                                         // replies do not say which weights sampled
 	tells     bool                                                         // /v1/completions says it too
@@ -240,7 +241,7 @@ func (f *fake) controls(w http.ResponseWriter, q *http.Request) {
 	case "/version":
 		answer(w, map[string]any{"version": "0.0-fake"})
 	case "/v1/models":
-		answer(w, map[string]any{"data": []any{map[string]any{"id": "policy", "max_model_len": cmp.Or(f.length, fakeContext)}}})
+		answer(w, map[string]any{"data": []any{map[string]any{"id": cmp.Or(f.name, "policy"), "max_model_len": cmp.Or(f.length, fakeContext)}}})
 	case "/openapi.json":
 		paths := map[string]any{}
 		for _, r := range f.routes {

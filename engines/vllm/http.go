@@ -220,7 +220,7 @@ type tap struct {
 
 type tapKey struct{}
 
-// tapTransport is the transport of go-openai's client. The library refuses prompts of token ids, omits a temperature of 0
+// tapTransport is the transport of go-openai's client. The library refuses prompts of token ids and some models' names, omits a temperature of 0
 // and logprobs of 0, and drops token_ids and prompt_logprobs.
 type tapTransport struct{ base http.RoundTripper }
 

@@ -1,7 +1,9 @@
 package vllm
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -284,6 +286,29 @@ func TestMinTokensFitTheContext(t *testing.T) {
 	q.Sampling.MinTokens = 10
 	require.NoError(t, e.fleet.check(&q))
 	require.Equal(t, 10, q.Sampling.MinTokens)
+}
+
+// A model may be served under any name, that of one of OpenAI's too.
+func TestAServedNameIsFree(t *testing.T) {
+	f := newFake(t)
+	f.routes, f.name = allRoutes[1:2], "gpt-4o"
+	var asked []any
+	f.intercept = func(_ http.ResponseWriter, q *http.Request, _ int) bool {
+		data, err := io.ReadAll(q.Body)
+		assert.NoError(t, err)
+		q.Body = io.NopCloser(bytes.NewReader(data))
+		var body map[string]any
+		assert.NoError(t, json.Unmarshal(data, &body))
+		asked = append(asked, body["model"])
+		return false
+	}
+	e := connect(t, nil, f)
+	got, err := e.Generate(t.Context(), request(6, 1, 2, 3))
+	require.NoError(t, err)
+	require.Equal(t, wantTokens(1, request(6, 1, 2, 3)), got.TokenIDs)
+	for _, name := range asked {
+		require.Equal(t, "gpt-4o", name)
+	}
 }
 
 // A replica that dies while it works is replaced: its requests go on elsewhere and the others use what is left.
