@@ -27,7 +27,7 @@ type Server struct {
 	Reload      bool   // checkpoints from disk
 	LoRA        bool   // adapters at run time
 	Steps       bool   // the routes of weight transfer
-	Transfer    bool   // weight transfer to our extension: shared memory and gloo
+	Transfer    bool   // weight transfer to our extension: shared memory, gloo and ipc
 	Sleep       bool   // it can sleep and wake up
 	Extension   bool   // agentfly_transfer.py runs in its workers
 	DType       string // that its model computes in, as PyTorch calls it; "" where no extension tells
@@ -52,18 +52,7 @@ func (s Server) String() string {
 	if !s.sampled {
 		samples = "what it samples is asked after the next update"
 	}
-	var ways []string
-	for _, w := range []struct {
-		name Way
-		has  bool
-	}{{WayDisk, s.Reload}, {WayLoRA, s.LoRA}, {WayTransfer, s.Transfer}, {WayGloo, s.Transfer}} {
-		if s.Control && w.has {
-			ways = append(ways, string(w.name))
-		}
-	}
-	if ways == nil {
-		ways = []string{"none"}
-	}
+	ways := s.ways()
 	sleep, computes := "cannot sleep", ""
 	if s.DType != "" {
 		computes = short(s.DType) + ", "
@@ -72,7 +61,29 @@ func (s Server) String() string {
 		sleep = "can sleep"
 	}
 	return fmt.Sprintf("%s: vLLM %s, model %s, context %d, %s%s, weight updates: %s, %s, has weights %q",
-		s.URL, short(s.Release), short(s.Model), s.MaxModelLen, computes, samples, strings.Join(ways, " "), sleep, s.Version)
+		s.URL, short(s.Release), short(s.Model), s.MaxModelLen, computes, samples, ways, sleep, s.Version)
+}
+
+// ways are those of weight updates. No server tells the backend of weight transfer that it was started with, so those of both stand with theirs.
+func (s Server) ways() string {
+	var out []string
+	for _, w := range []struct {
+		name string
+		has  bool
+	}{
+		{string(WayDisk), s.Reload},
+		{string(WayLoRA), s.LoRA},
+		{fmt.Sprintf("%s %s %s (backend %s)", WayTransfer, WayGloo, WayIPC, WayTransfer.ServerBackend()), s.Transfer},
+		{fmt.Sprintf("%s (backend %s)", WayNCCL, WayNCCL.ServerBackend()), s.Steps},
+	} {
+		if s.Control && w.has {
+			out = append(out, w.name)
+		}
+	}
+	if out == nil {
+		return "none"
+	}
+	return strings.Join(out, " ")
 }
 
 // probe finds out what the server can do. name is the model that is wanted, "" for the first. Weights that are called unproven may be those of

@@ -604,6 +604,18 @@ func everyParameterIsSent(t *testing.T, native bool) {
 	}
 }
 
+// The line of a server names every way that it may take weights by, with the backend that it must have been started with.
+func TestSummaryNamesTheWaysOfUpdates(t *testing.T) {
+	for want, s := range map[string]Server{
+		"none":                     {Reload: true, LoRA: true, Steps: true, Transfer: true},
+		"disk":                     {Control: true, Reload: true},
+		"disk nccl (backend nccl)": {Control: true, Reload: true, Steps: true},
+		"disk lora transfer gloo ipc (backend agentfly) nccl (backend nccl)": {Control: true, Reload: true, LoRA: true, Steps: true, Transfer: true},
+	} {
+		require.Contains(t, s.String(), "weight updates: "+want+", cannot sleep")
+	}
+}
+
 func TestOptions(t *testing.T) {
 	_, err := New(t.Context(), Options{})
 	require.EqualError(t, err, "vllm: no url is given; name at least one server, such as http://127.0.0.1:8000")
@@ -630,7 +642,7 @@ func TestOptions(t *testing.T) {
 	require.ErrorContains(t, err, `the server has no model "another"`)
 	e := connect(t, func(o *Options) { o.URLs = []string{f.URL + "/v1/"} }, f)
 	require.Equal(t, f.URL, e.fleet.replicas[0].url)
-	require.True(t, strings.HasPrefix(e.Summary(), f.URL+": vLLM 0.0-fake, model policy, context 128, /inference/v1/generate, logprobs of what is sampled and of the 20 likeliest tokens, versions per token, weight updates: disk lora transfer"))
+	require.True(t, strings.HasPrefix(e.Summary(), f.URL+": vLLM 0.0-fake, model policy, context 128, /inference/v1/generate, logprobs of what is sampled and of the 20 likeliest tokens, versions per token, weight updates: disk lora transfer gloo ipc (backend agentfly) nccl (backend nccl), can sleep"))
 }
 
 // A task with two hundred trajectories waits before one with a single one: each asks again as soon as it was served, and the
