@@ -329,6 +329,15 @@ func TestThePageAnswers(t *testing.T) {
 	b.until("document.querySelector('#moved')")
 	require.Regexp(t, `^Its trajectories earned 0\.\d+ in the mean, 0\.\d+ less than those of the 5 steps before, which earned 0\.\d+\. Most of it comes with trajectories in which a call of calculator failed: broken: 0% of all before, \d\d% now\.$`, text("#moved"))
 	require.Regexp(t, `^\d of its 4 tasks had been tried in them: they earned 0`, text("#drawn"))
+	// Each end leads to as many trajectories as it counts; another stop reason is a filter like others.
+	row := js[[]string](b, "[...document.querySelector('#ends tbody tr').children].map(c => c.innerText)")
+	b.do(chromedp.Click(chromedp.CSS("#ends tbody a")))
+	b.until("document.querySelector('#found b')?.innerText == " + quote(row[1]) + " && document.querySelector('#f-ended')")
+	b.accessible()
+	b.choose("f-stop", "")
+	b.until("!location.hash.includes('ended=') && !document.querySelector('#f-ended')")
+	js[any](b, "history.back()")
+	b.until("document.querySelector('#moved')")
 	b.do(chromedp.Focus(chromedp.CSS("#span")))
 	b.press(kb.ArrowUp) // against the step before alone
 	b.until("document.querySelector('#moved')?.innerText.includes('less than those of the step before, which')")

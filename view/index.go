@@ -345,6 +345,7 @@ type filter struct {
 	Group        int // -1: any
 	Tool, Cause  string
 	Stop, Origin string
+	Ended        bool // just so: Stop, Origin, Tool and Cause are its end, "" too
 	HasReward    bool
 	RewardMin    float64
 	RewardMax    float64
@@ -371,6 +372,9 @@ func (f filter) keeps(e *entry) bool {
 		f.Failed && e.Origin == "",
 		f.GoodCalls && e.failedCalls() > 0:
 		return false
+	}
+	if f.Ended {
+		return e.end() == end{f.Stop, f.Origin, f.Tool, f.Cause}
 	}
 	if f.Tool == "" && f.Cause == "" && !f.FailedCall {
 		return true

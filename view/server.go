@@ -343,7 +343,7 @@ func number(q url.Values, name string, otherwise int) (int, error) {
 func parse(q url.Values) (f filter, err error) {
 	f = filter{
 		Phase: q.Get("phase"), Task: q.Get("task"), Tool: q.Get("tool"), Cause: q.Get("cause"), Stop: q.Get("stop"), Origin: q.Get("origin"),
-		Failed: q.Get("failed") == "1", FailedCall: q.Get("failed_call") == "1", GoodCalls: q.Get("failed_call") == "0", Text: q.Get("text"), Sort: q.Get("sort"), Ascending: q.Get("order") == "up",
+		Ended: q.Get("ended") == "1", Failed: q.Get("failed") == "1", FailedCall: q.Get("failed_call") == "1", GoodCalls: q.Get("failed_call") == "0", Text: q.Get("text"), Sort: q.Get("sort"), Ascending: q.Get("order") == "up",
 	}
 	if f.Sort == "" {
 		f.Sort = "step"

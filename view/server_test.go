@@ -515,6 +515,48 @@ func TestCauses(t *testing.T) {
 	require.Zero(t, place["update/learning_rate"])
 }
 
+// The trajectories of an end are those that it counts: whose first failed call is another one, who failed themselves, and whose call had no name stand
+// under ends of their own.
+func TestEndsLeadToTheirTrajectories(t *testing.T) {
+	t.Parallel()
+	x := serve(t, "", nil)
+	call := func(tool string, cause trajectory.Cause) (r trajectory.ToolResult) {
+		if r.Call.Name = tool; cause != "" {
+			r.Fail(cause, "Error")
+		}
+		return r
+	}
+	good, search, calculator, unnamed := call("search", ""), call("search", trajectory.CauseBroken), call("calculator", trajectory.CauseBroken), call("", trajectory.CauseBroken)
+	stored(t, x, "run", func(db *store.Store) error {
+		for step := range 2 {
+			for k, made := range [][]trajectory.ToolResult{nil, {good}, {good}, {good, search, calculator}, {calculator, search}, {unnamed}, {unnamed, search}, {good}, {search}} {
+				tr := &trajectory.Trajectory{ID: store.ID(store.Train, step, 0, k), TaskID: "a", Step: step, Index: k, Reward: float64(k), StopReason: trajectory.StopAnswer, Turns: []trajectory.Turn{{Results: made}}}
+				if k >= 7 {
+					tr.Fail(trajectory.OriginReward, "gone")
+				}
+				if err := db.AddTrajectory(t.Context(), store.Train, trajectory.Task{ID: "a"}, tr); err != nil {
+					return err
+				}
+			}
+			if err := db.AddStep(t.Context(), step, map[string]float64{"reward/mean": 0.5}, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	x.whole(t, "run")
+	ends := get[struct{ Ends struct{ Ends []end } }](t, x, "/api/step", url.Values{"run": {"run"}, "step": {"1"}}).Ends.Ends
+	counts := get[struct {
+		Ends struct{ Ends []struct{ Count int } }
+	}](t, x, "/api/step", url.Values{"run": {"run"}, "step": {"1"}}).Ends.Ends
+	require.Len(t, ends, 5)
+	for i, e := range ends {
+		q := url.Values{"run": {"run"}, "phase": {"train"}, "from": {"1"}, "to": {"2"}, "ended": {"1"}, "stop": {e.Stop}, "origin": {e.Origin}, "tool": {e.Tool}, "cause": {e.Cause}}
+		require.Equal(t, counts[i].Count, get[answered](t, x, "/api/trajectories", q).Total, "%+v", e)
+	}
+	require.Equal(t, 8, get[answered](t, x, "/api/trajectories", url.Values{"run": {"run"}, "tool": {"search"}, "cause": {"broken"}}).Total, "a filter alone looks at all calls")
+}
+
 // Nobody but this machine's own pages reads runs; with a key whoever has it.
 func TestWhoMayAsk(t *testing.T) {
 	t.Parallel()

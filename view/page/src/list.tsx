@@ -23,7 +23,7 @@ const columns: { key: string; name: string; of: (e: Entry) => string; wide?: boo
 // What the address says of the filter; here: only the step of the slider.
 export function filters(): Query {
   const q = route.value.q, out: Query = {};
-  for (const key of ["phase", "task", "group", "tool", "cause", "stop", "origin", "min", "max", "stale", "failed", "failed_call", "text", "sort", "order"]) out[key] = q.get(key) ?? undefined;
+  for (const key of ["phase", "task", "group", "tool", "cause", "stop", "origin", "ended", "min", "max", "stale", "failed", "failed_call", "text", "sort", "order"]) out[key] = q.get(key) ?? undefined;
   const from = q.get("from"), to = q.get("to");
   if (from) out.from = Number(from) - 1;
   if (to) out.to = Number(to);
@@ -46,9 +46,12 @@ function mistake(): string {
 // byNumber sorts texts with the numbers in them as numbers.
 const byNumber = new Intl.Collator("en", { numeric: true }).compare;
 
+// An end is of the stop reason, the error and the first failed call together: who changes one of them asks for more than one end.
+const ofEnd = ["stop", "origin", "tool", "cause"];
+
 function Choice({ name, label, values }: { name: string; label: string; values: string[] }) {
   const now = route.value.q.get(name) ?? "";
-  return <label>{label} <select id={`f-${name}`} value={now} onChange={(e) => set({ [name]: e.currentTarget.value })}>
+  return <label>{label} <select id={`f-${name}`} value={now} onChange={(e) => set({ [name]: e.currentTarget.value, ...(ofEnd.includes(name) ? { ended: undefined } : {}) })}>
     <option value="">any</option>{[...new Set([...values, ...(now ? [now] : [])])].sort(byNumber).map((v) => <option key={v} value={v} selected={v === now}>{clean(name === "phase" ? phase(v) : words(v))}</option>)}</select></label>;
 }
 
@@ -141,6 +144,7 @@ export function Trajectories() {
       <Choice name="tool" label="Tool" values={c.tool ?? []} /><label>Calls <select id="f-failed_call" value={route.value.q.get("failed_call") ?? ""} onChange={(e) => set({ failed_call: e.currentTarget.value })}>{[["", "any"], ["1", "one failed"], ["0", "none failed"]].map(([v, name]) => <option key={v} value={v} selected={v === (route.value.q.get("failed_call") ?? "")}>{name}</option>)}</select></label>
       <Choice name="cause" label="Call failed by" values={c.cause ?? []} />
       <Choice name="stop" label="Stop reason" values={c.stop ?? []} /><Choice name="origin" label="Error from" values={c.origin ?? []} />
+      {route.value.q.get("ended") === "1" && <label class="check"><input type="checkbox" id="f-ended" checked onChange={() => set({ ended: undefined })} /> ended just so, the failed call being its first</label>}
       <Field name="stale" label="Staleness at least" type="number" />
       <button type="button" id="lowest" class="always" onClick={() => set({ sort: "reward", order: "up" })}>Lowest reward first</button>
       {active.length > 0 && <button type="button" onClick={() => set(Object.fromEntries(active.map((k) => [k, undefined])))}>Clear filters</button>}
