@@ -37,6 +37,7 @@ func (s *Server) differences(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	x.asked()
 	step, err := number(r.URL.Query(), "step", 0)
 	if err != nil {
 		return nil, err
