@@ -1012,6 +1012,21 @@ func TestThePageOfFineTuning(t *testing.T) {
 	b.clean()
 }
 
+// What nobody sampled is coloured by nothing that an engine says, and Causes says why it compares nothing.
+func TestThePageOfTokensThatNobodySampled(t *testing.T) {
+	t.Parallel()
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", nil)
+	stored(t, x, "sft", func(db *store.Store) error { return learn(t.Context(), db) })
+	b.open(x.url + "/#/causes?run=sft")
+	b.until("document.querySelector('.causes')?.innerText.includes('is recorded: no engine sampled its tokens')")
+	b.open(x.url + "/#/trajectory?run=sft&id=sft-0-0&colour=ratio")
+	b.until("document.querySelector('#colour')")
+	require.Equal(t, []string{"mask", "trainer logprob", "advantage", "policy version"}, js[[]string](b, "[...document.querySelectorAll('#colour option')].map(o => o.innerText)"))
+	require.Equal(t, "mask", js[string](b, "document.querySelector('#colour').value"))
+	b.clean()
+}
+
 // An address that does not fit is said, and no run is shown with the data of another: one that is not there, one that cannot be read, a step and a
 // filter that there are not.
 func TestThePageOfWrongAddresses(t *testing.T) {

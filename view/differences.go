@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/agentfly/agentfly/orchestrator/store"
 )
 
 // difference is a token whose logprobs by engine and trainer are far apart. Equal ones, such as those of a prompt that a group shares, are one, which
@@ -44,8 +46,13 @@ func (s *Server) differences(r *http.Request) (any, error) {
 	}
 	x.mu.Lock()
 	var ids []string
+	recorded := 0 // conversations to learn from, whose tokens no engine sampled
 	for _, e := range x.index.entries {
-		if e.TrainedAt == step {
+		switch {
+		case e.TrainedAt != step:
+		case e.Phase == store.SFT:
+			recorded++
+		default:
 			ids = append(ids, e.ID)
 		}
 	}
@@ -91,7 +98,7 @@ func (s *Server) differences(r *http.Request) (any, error) {
 	for i := range all {
 		all[i].Text = decode([]int32{all[i].ID})
 	}
-	return map[string]any{"step": step, "trajectories": len(ids), "tokens": tokens, "differences": all}, nil
+	return map[string]any{"step": step, "trajectories": len(ids), "tokens": tokens, "recorded": recorded, "differences": all}, nil
 }
 
 // largest keeps the largest ones, the largest first.

@@ -150,7 +150,7 @@ type shownSample struct {
 	IDs        []int32  `json:"ids"`
 	Texts      []string `json:"texts"` // "": part of the character that a token before begins
 	Mask       []int    `json:"mask"`
-	Sampling   floats   `json:"sampling"`   // logprobs of the engine; 0 off the mask
+	Sampling   floats   `json:"sampling"`   // logprobs of the engine; 0 off the mask; empty: nobody sampled it
 	Versions   []int32  `json:"versions"`   // -1 off the mask
 	Old        floats   `json:"old"`        // logprobs of the trainer before the update; empty: it was not trained
 	Advantages floats   `json:"advantages"` // empty: it was not trained
@@ -194,7 +194,11 @@ func shown(r *store.Record, e *entry, decode func([]int32) string) shownTrajecto
 		out.Turns[i].After = after(t.Turns, i)
 	}
 	for k, s := range t.Samples {
-		out.Samples = append(out.Samples, sample(k, s, r.Updates, decode))
+		one := sample(k, s, r.Updates, decode)
+		if r.Phase == store.SFT {
+			one.Sampling = floats{}
+		}
+		out.Samples = append(out.Samples, one)
 		out.Samples[k].Like, out.Samples[k].Shares = like(t.Samples, k)
 	}
 	return out

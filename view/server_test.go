@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -763,6 +764,30 @@ func TestConversationsOfFineTuning(t *testing.T) {
 		got, _ := rows("")
 		return len(got) == 2 && got["sft-1-0"].Trained == -1
 	}, 20*time.Second, 50*time.Millisecond)
+}
+
+// The tokens of conversations that are learned from have no sampling logprobs, because nobody sampled them: none is told, and none is held against the
+// trainer's.
+func TestTokensOfFineTuningWereNotSampled(t *testing.T) {
+	t.Parallel()
+	x := serve(t, "", nil)
+	stored(t, x, "sft", func(db *store.Store) error { return learn(t.Context(), db) })
+	x.whole(t, "sft")
+	got := get[map[string]any](t, x, "/api/differences", url.Values{"run": {"sft"}, "step": {"0"}})
+	require.Equal(t, map[string]any{"step": 0.0, "trajectories": 0.0, "tokens": 0.0, "recorded": 1.0, "differences": []any{}}, got)
+	one := get[struct {
+		Samples []struct{ Sampling, Old []float64 }
+	}](t, x, "/api/trajectory", url.Values{"run": {"sft"}, "id": {"sft-0-0"}})
+	require.Empty(t, one.Samples[0].Sampling)
+	require.Equal(t, -9.25, one.Samples[0].Old[1])
+}
+
+// learn stores a step of fine-tuning.
+func learn(ctx context.Context, db *store.Store) error {
+	s := &trajectory.Sample{TokenIDs: []int32{0, 1}, ResponseMask: []bool{false, true}, SamplingLogprobs: make([]float32, 2), PolicyVersion: make([]int32, 2)}
+	tr := &trajectory.Trajectory{ID: "sft-0-0", TaskID: "a", StopReason: trajectory.StopRecorded, Samples: []*trajectory.Sample{s}}
+	u := store.Update{TrajectoryID: tr.ID, OldLogprobs: []float32{0, -9.25}, Advantages: []float32{0, 1}}
+	return errors.Join(db.AddTrajectory(ctx, store.SFT, trajectory.Task{ID: "a"}, tr), db.AddStep(ctx, 0, map[string]float64{"sft/loss": 9.25}, []store.Update{u}))
 }
 
 // A run folder that is deleted and made again, as by train --overwrite, is read anew.

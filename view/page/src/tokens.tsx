@@ -16,8 +16,12 @@ export const kinds: Record<By, { name: string; means: string }> = {
   version: { name: "policy version", means: "Which version of the weights sampled the token. A trajectory of several versions was sampled while updates went on." },
 };
 
-// offered reports whether a sample can be coloured by a number: programs before the store's version 4 trained without keeping the entropy.
-const offered = (s: Sample, by: By): boolean => by !== "entropy" || s.entropy.length > 0 || !s.old.length;
+// offered reports whether a sample can be coloured by a number: programs before the store's version 4 trained without keeping the entropy, and no engine
+// sampled what is recorded.
+function offered(s: Sample, by: By): boolean {
+  if (by === "logprob" || by === "difference" || by === "ratio") return s.sampling.length > 0;
+  return by !== "entropy" || s.entropy.length > 0 || !s.old.length;
+}
 
 // value of token i; undefined: it has none.
 export function value(s: Sample, i: number, by: By): number | null | undefined {
