@@ -75,3 +75,20 @@ func TestASettingIsGivenOnce(t *testing.T) {
 		require.EqualError(t, err, want)
 	}
 }
+
+// What says how a Python file runs is refused where none is named: what is of the catalog would run outside the sandbox that was asked for.
+func TestOptionsOfFilesNeedAFile(t *testing.T) {
+	t.Parallel()
+	for flag, lines := range map[string][][]string{
+		"sandboxed": {{"tools", "call", "calculator", `{"expression": "1"}`, "--sandboxed"}, {"tools", "list", "--sandboxed"}, {"rewards", "list", "--sandboxed"}},
+		"runtime":   {{"tools", "schema", "calculator", "--runtime", "cpython"}, {"rewards", "call", "final_answer", `{"final_response": "1", "answer": "1"}`, "--runtime", "cpython"}},
+		"show":      {{"tools", "call", "calculator", `{"expression": "1"}`, "--show", "."}},
+	} {
+		for _, line := range lines {
+			_, _, err := command(t, line...)
+			var usage *UsageError
+			require.ErrorAs(t, err, &usage, line)
+			require.EqualError(t, err, "--"+flag+" is of a Python file, and none is named; leave it out, or name a file")
+		}
+	}
+}

@@ -38,6 +38,9 @@ func (c rewardCommands) list(x *cli.Context) (err error) {
 		}
 	}
 	if x.NArg() == 0 {
+		if err := ofFiles(x); err != nil {
+			return err
+		}
 		for _, name := range c.registries.Rewards.Names() {
 			line(name, c.registries.Rewards.Description(name))
 		}
@@ -72,6 +75,11 @@ func (c rewardCommands) call(x *cli.Context) (err error) {
 	}
 	if len(args) == 3 && len(x.StringSlice("param")) > 0 {
 		return usagef("--param is of the catalog's rewards; a function of a file has no parameters")
+	}
+	if len(args) == 2 {
+		if err := ofFiles(x); err != nil {
+			return err
+		}
 	}
 	params := map[string]any{}
 	if err := setParams(params, x.StringSlice("param")); err != nil {

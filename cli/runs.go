@@ -384,6 +384,13 @@ func (c runsCommands) plot(x *cli.Context) error {
 			return usagef("--list shows names of metrics alone, without --%s; give one of the two", flag)
 		}
 	}
+	for _, how := range []string{"ascii", "height"} {
+		for _, flag := range []string{"list", "json"} {
+			if x.Bool(flag) && x.IsSet(how) {
+				return usagef("--%s is for a drawing in the terminal, and --%s draws none; give one of the two", how, flag)
+			}
+		}
+	}
 	for _, flag := range []string{"png", "svg"} {
 		if x.Bool("json") && x.IsSet(flag) {
 			return usagef("--json and --%s are two ways to show curves; give one of the two", flag)

@@ -376,6 +376,8 @@ func TestRunsAreDrawn(t *testing.T) {
 		"--list --json":         "--list shows names of metrics alone, without --json; give one of the two",
 		"--list --svg FILE":     "--list shows names of metrics alone, without --svg; give one of the two",
 		"--ascii --png FILE":    "--ascii is for a drawing in the terminal, and --png writes a file; give one of the two",
+		"--ascii --json":        "--ascii is for a drawing in the terminal, and --json draws none; give one of the two",
+		"--height 9 --list":     "--height is for a drawing in the terminal, and --list draws none; give one of the two",
 		"--height 2":            "--height is 2; allowed: 3 to 100",
 		"--height -3":           "--height is -3; allowed: 3 to 100",
 		"--height 101":          "--height is 101; allowed: 3 to 100",

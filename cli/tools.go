@@ -30,6 +30,16 @@ func fileFlags() []cli.Flag {
 	}
 }
 
+// ofFiles refuses what says how a Python file runs where none is named: nothing else is sandboxed by it.
+func ofFiles(x *cli.Context) error {
+	for _, flag := range fileFlags() {
+		if name := flag.Names()[0]; x.IsSet(name) {
+			return usagef("--%s is of a Python file, and none is named; leave it out, or name a file", name)
+		}
+	}
+	return nil
+}
+
 func (c toolCommands) command() *cli.Command {
 	file := fileFlags()
 	return &cli.Command{Name: "tools", Usage: "look at tools, of the catalog or of a Python file", Subcommands: []*cli.Command{
@@ -80,6 +90,11 @@ func (c toolCommands) openTools(x *cli.Context, what string) (*toolSet, error) {
 	if _, err := os.Stat(what); isFile(what) && err != nil {
 		return nil, usagef("the Python file %s cannot be read: %s; give its path", what, reason(err))
 	}
+	if !isFile(what) {
+		if err := ofFiles(x); err != nil {
+			return nil, err
+		}
+	}
 	s := c.newSet()
 	var err error
 	if isFile(what) {
@@ -120,6 +135,9 @@ func (c toolCommands) openFile(x *cli.Context, file string, s *toolSet) (err err
 
 func (c toolCommands) list(x *cli.Context) (err error) {
 	if x.NArg() == 0 {
+		if err := ofFiles(x); err != nil {
+			return err
+		}
 		for _, name := range c.registries.Tools.Names() {
 			if _, err := fmt.Fprintf(c.text, "%-16s %s\n", name, firstLine(c.registries.Tools.Description(name))); err != nil {
 				return err
