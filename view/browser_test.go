@@ -1291,6 +1291,22 @@ func TestThePageGoesBackToItsPlace(t *testing.T) {
 	b.clean()
 }
 
+// Arrow keys go on from the rows that are seen where the one that had the focus was scrolled away.
+func TestThePageMovesFromTheRowsThatAreSeen(t *testing.T) {
+	t.Parallel()
+	b := chromium(t, 1280, 900)
+	x := serve(t, "", map[string]viewtest.Size{"run": {Steps: 40, Groups: 4, Each: 4, Seed: 1}})
+	b.open(x.url + "/#/trajectories?run=run")
+	b.until("document.querySelectorAll('tr[data-row]').length > 20 && document.querySelector('#found b')?.innerText == '640'")
+	js[any](b, "document.querySelector('tr[data-row=\"1\"] a').focus()")
+	js[any](b, "void (document.querySelector('#list').scrollTop = 150*32)")
+	b.until("document.activeElement.id == 'list'")
+	b.press(kb.ArrowDown)
+	b.until("document.activeElement.closest('[data-row]')")
+	require.GreaterOrEqual(t, js[float64](b, "document.querySelector('#list').scrollTop"), 4700.0)
+	b.clean()
+}
+
 // A text that is being typed stays while the run goes on, and is that of the view it was typed in.
 func TestThePageKeepsWhatIsTyped(t *testing.T) {
 	t.Parallel()

@@ -119,8 +119,9 @@ export function Trajectories() {
     const at = (e.target as HTMLElement).closest<HTMLElement>("[data-row]"), by: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -1e9, End: 1e9 };
     if (!alone(e) || !(e.key in by)) return;
     e.preventDefault();
-    const next = Math.max(0, Math.min(rows.length - 1, (at ? Number(at.dataset.row) : focus.current) + by[e.key])), el = box.current!;
     if (!rows.length) return;
+    const el = box.current!, from = at ? Number(at.dataset.row) : focus.current >= 0 ? focus.current : Math.ceil(el.scrollTop / height) - 1; // where no row has the focus, from the first that is seen
+    const next = Math.max(0, Math.min(rows.length - 1, from + by[e.key]));
     el.focus({ preventScroll: true }); // a row that is not drawn any more would take the focus with it
     focus.current = next;
     if (next * height < el.scrollTop) el.scrollTop = next * height;
