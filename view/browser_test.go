@@ -687,6 +687,31 @@ func TestThePageTellsRunsApart(t *testing.T) {
 	b.clean()
 }
 
+// A band is of the runs that are chosen: until that of others has come, their lines are drawn.
+func TestThePageDrawsNoBandOfOtherRuns(t *testing.T) {
+	t.Parallel()
+	b := chromium(t, 1280, 900)
+	sizes := map[string]viewtest.Size{}
+	for i, name := range []string{"a", "b", "c"} {
+		sizes[name] = viewtest.Size{Steps: 9, Groups: 1, Each: 1, Seed: uint64(i)}
+	}
+	x := serve(t, "", sizes)
+	chart, legend := `document.querySelector('.card[aria-label="Reward"] canvas')?.toDataURL()`, `document.querySelector('.card[aria-label="Reward"] .legend')?.innerText`
+	b.open(x.url + "/#/overview?run=a&with=b")
+	b.until(legend + ".includes('b')")
+	lines := js[string](b, "new Promise(drawn => setTimeout(() => drawn("+chart+"), 300))")
+	b.do(chromedp.Click(chromedp.CSS("#band")))
+	b.until(chart + " != " + quote(lines))
+	js[any](b, `void (() => { const ask = window.fetch; window.fetch = (...of) => String(of[0]).includes('bands') ? new Promise(() => {}) : ask(...of); })()`)
+	js[any](b, "void (location.hash = '#/overview?run=a&with=c&band=1')")
+	b.until("document.querySelector('#band').checked && " + legend + ".includes('c')")
+	shown := js[string](b, "new Promise(drawn => setTimeout(() => drawn("+chart+"), 300))")
+	js[any](b, "void (location.hash = '#/overview?run=a&with=c')")
+	b.until("!document.querySelector('#band').checked")
+	require.True(t, shown == js[string](b, "new Promise(drawn => setTimeout(() => drawn("+chart+"), 300))"), "the band is of a and b")
+	b.clean()
+}
+
 // Of more runs than a page lists, the ones that were written last are listed, the page says how many are not, and all can be asked for.
 func TestThePageOfManyRuns(t *testing.T) {
 	t.Parallel()

@@ -49,6 +49,7 @@ function useNow(): [State | undefined, string] {
       late = window.setTimeout(ask, 4000);
     };
     setV(undefined);
+    setError("");
     ask();
     return () => { over = true; stop.abort(); clearTimeout(late); };
   }, [run]);

@@ -49,12 +49,12 @@ export function useCurves(keys: string[]): Record<string, Curves> {
 
 // useBands loads the chosen runs put together, of all their steps: thinned curves of several runs have other steps.
 function useBands(keys: string[], wanted: boolean): Bands | undefined {
-  const [got, setGot] = useState<Bands>(), names = chosen.value, some = keys.filter((k) => !k.startsWith("eval/")).sort();
-  useAsked(JSON.stringify([wanted && names.length > 1, names, some]), names.map(news).join(), async (stop) => {
+  const names = chosen.value, some = keys.filter((k) => !k.startsWith("eval/")).sort(), key = JSON.stringify([wanted && names.length > 1, names, some]), [got, setGot] = useState<{ key: string; bands: Bands }>();
+  useAsked(key, names.map(news).join(), async (stop) => {
     if (!wanted || names.length < 2) return setGot(undefined);
-    await get<Bands>("bands", { run: names, key: some, points }, stop).then(setGot).catch(() => {}); // the header says what cannot be read
+    await get<Bands>("bands", { run: names, key: some, points }, stop).then((bands) => setGot({ key, bands })).catch(() => {}); // the header says what cannot be read
   });
-  return got;
+  return got?.key === key ? got.bands : undefined; // never those of other runs
 }
 
 // Values are those of the metrics of runs at steps: of a step, of a run, of a key.
