@@ -712,6 +712,28 @@ func TestThePageDrawsNoBandOfOtherRuns(t *testing.T) {
 	b.clean()
 }
 
+// No run is left out in silence: a thirteenth cannot be ticked, and of an address that names more the page says how many are not drawn.
+func TestThePageSaysWhichRunsItLeavesOut(t *testing.T) {
+	t.Parallel()
+	b := chromium(t, 1280, 900)
+	sizes, address := map[string]viewtest.Size{}, "/#/overview?run=seed-0"
+	for i := range 14 {
+		sizes[fmt.Sprint("seed-", i)] = viewtest.Size{Steps: 1, Groups: 1, Each: 1, Seed: uint64(i)}
+		if i < 12 {
+			address += fmt.Sprint("&with=seed-", i)
+		}
+	}
+	x := serve(t, "", sizes)
+	b.open(x.url + address)
+	b.until("document.querySelectorAll('.compare .swatch').length == 11")
+	require.Equal(t, 2, js[int](b, "document.querySelectorAll('.compare input:disabled').length"))
+	require.Equal(t, "Shown beside it in the curves; at most 12 are drawn", js[string](b, "document.querySelector('.compare legend').textContent"))
+	require.False(t, js[bool](b, "!!document.querySelector('#undrawn')"))
+	b.open(x.url + address + "&with=seed-12&with=seed-13")
+	b.until("document.querySelector('#undrawn')?.innerText == 'At most 12 runs are drawn: 2 of those that the address names are left out.'")
+	b.clean()
+}
+
 // Of more runs than a page lists, the ones that were written last are listed, the page says how many are not, and all can be asked for.
 func TestThePageOfManyRuns(t *testing.T) {
 	t.Parallel()

@@ -9,13 +9,19 @@ import { Now } from "./now";
 import { glossary, Overview, Swatch } from "./overview";
 import { One } from "./trajectory";
 
-// The runs that are shown, the first one being that of lists and trajectories. Where that one is not there, none takes its place.
-export const chosen = computed(() => {
+// mostShown is how many runs are drawn at once.
+const mostShown = 12;
+
+// The runs that are asked for and there, the first one being that of lists and trajectories. Where that one is not there, none takes its place.
+const wanted = computed(() => {
   const q = route.value.q, known = new Set(runs.value.map((r) => r.name));
   const first = q.get("run") ?? runs.value[0]?.name;
   if (first === undefined || !known.has(first)) return [];
-  return [...new Set([first, ...q.getAll("with")])].filter((n) => known.has(n)).slice(0, 12);
+  return [...new Set([first, ...q.getAll("with")])].filter((n) => known.has(n));
 });
+
+// The runs that are shown.
+export const chosen = computed(() => wanted.value.slice(0, mostShown));
 
 const steps = (run: string): number => states.value[run]?.steps ?? runs.value.find((r) => r.name === run)?.steps ?? 0;
 
@@ -72,6 +78,7 @@ export function App() {
       </div>}
       {chosen.value.map((n) => runs.value.find((r) => r.name === n)!).filter((r) => r.error).map((r) => <p class="alert" role="alert" key={r.name}>{clean(r.title)}: {clean(r.error!)}</p>)}
       {left.value > 0 && <p class="note" id="left">The {runs.value.length} runs that were written last are listed, {count(left.value, "older run")} {left.value === 1 ? "is" : "are"} not: agentfly view RUN shows one.</p>}
+      {wanted.value.length > mostShown && <p class="note" id="undrawn">At most {mostShown} runs are drawn: {wanted.value.length - mostShown} of those that the address names {wanted.value.length - mostShown === 1 ? "is" : "are"} left out.</p>}
       {first?.failed !== undefined && <p class="alert" id="failed" role="alert">The run failed: {clean(first.failed)}</p>}
       {state?.fault && <p class="alert" role="alert">Nothing new is read of this run: {clean(state.fault)}</p>}
       {problem.value && <p class="alert" role="alert">{problem.value}</p>}
@@ -106,7 +113,7 @@ function Compare() {
     return () => kinds.forEach((k) => removeEventListener(k, shut));
   }, []);
   return <details class="compare" ref={box} onKeyDown={(e) => { if (e.key === "Escape" && box.current) { box.current.open = false; box.current.querySelector("summary")?.focus(); } }}><summary>Compare{chosen.value.length > 1 && ` (${chosen.value.length})`}</summary>
-    <fieldset><legend>Shown beside it in the curves</legend>{others.map((r) => <label key={r.name} class="check"><input type="checkbox" name="with" value={r.name} checked={withs.has(r.name)} onChange={(e) => {
+    <fieldset><legend>Shown beside it in the curves{chosen.value.length >= mostShown && `; at most ${mostShown} are drawn`}</legend>{others.map((r) => <label key={r.name} class="check"><input type="checkbox" name="with" value={r.name} checked={withs.has(r.name)} disabled={!withs.has(r.name) && chosen.value.length >= mostShown} onChange={(e) => {
       const next = new Set(withs);
       e.currentTarget.checked ? next.add(r.name) : next.delete(r.name);
       set({ with: [...next] });
