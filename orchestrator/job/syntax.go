@@ -41,7 +41,7 @@ func notYAML(file string, data []byte, err error) Problem {
 		p.Line = n
 	}
 	p.Column, p.Text = 1, "not YAML: "+said
-	if line, column, what := remedy(lines, min(p.Line, len(lines)), said); what != "" {
+	if line, column, what := remedy(lines, max(1, min(p.Line, len(lines))), said); what != "" {
 		p.Line, p.Column, p.Text = line, column, fmt.Sprintf("%s (not YAML: %s)", what, said)
 	}
 	return p
@@ -60,19 +60,23 @@ func firstBroken(data []byte, lines []string) int {
 		return 0
 	}
 	for n := len(lines) - 1; n > 0; n-- {
-		if parses([]byte(strings.Join(lines[:n], "\n") + "\n")) {
+		if faultOf([]byte(strings.Join(lines[:n], "\n")+"\n")) == nil {
 			return n + 1
 		}
 	}
 	return 1
 }
 
-func parses(data []byte) bool {
+// faultOf is the parser's error of a file's documents; nil: they are YAML.
+func faultOf(data []byte) error {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	for {
 		var doc yaml.Node
-		if err := dec.Decode(&doc); err != nil {
-			return errors.Is(err, io.EOF)
+		switch err := dec.Decode(&doc); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
 		}
 	}
 }
@@ -175,13 +179,8 @@ var unknownAnchor = regexp.MustCompile(`unknown anchor '(.*)' referenced$`)
 func whereBroken(data []byte, err error) (line, column int) {
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	line = 1 + sort.Search(len(lines)-1, func(n int) bool {
-		dec := yaml.NewDecoder(bytes.NewReader(bytes.Join(lines[:n+1], nil)))
-		for {
-			var doc yaml.Node
-			if e := dec.Decode(&doc); e != nil {
-				return e.Error() == err.Error()
-			}
-		}
+		fault := faultOf(bytes.Join(lines[:n+1], nil))
+		return fault != nil && fault.Error() == err.Error()
 	})
 	if m := unknownAnchor.FindStringSubmatch(err.Error()); m != nil {
 		if before, _, found := bytes.Cut(lines[line-1], []byte("*"+m[1])); found {
