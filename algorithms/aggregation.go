@@ -80,7 +80,7 @@ func (a Aggregation) TokenWeights(tokens []int) ([]float64, error) {
 		case SeqMeanTokenSumNorm:
 			weights[i] = 1 / (float64(trajectories) * float64(a.MaxTokens))
 		default:
-			return nil, refuse("aggregation", "aggregation %q is unknown", a.Name)
+			return nil, fmt.Errorf("algorithms: aggregation %q is unknown", a.Name)
 		}
 	}
 	return weights, nil

@@ -1,7 +1,6 @@
 package algorithms
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -40,7 +39,7 @@ func (r Refused) Error() string {
 	return "algorithms: " + strings.Join(texts, "; ")
 }
 
-// refuse is the error of one setting. What follows the key in the block's own words is the format.
+// refuse is the error of one setting, by its place in the block and in words that name it.
 func refuse(key, format string, args ...any) error {
 	return Refused{{key, fmt.Errorf(format, args...)}}
 }
@@ -50,9 +49,8 @@ func (c Config) Resolve(r *Registry) (*Algorithm, error) {
 	a := &Algorithm{Entropy: c.Entropy, Epochs: 1, MiniBatches: 1, DynamicSampling: c.DynamicSampling, Overlong: c.Overlong}
 	var refused Refused
 	good := func(err error) bool {
-		var more Refused
-		if errors.As(err, &more) {
-			refused = append(refused, more...)
+		if err != nil {
+			refused = append(refused, err.(Refused)...) //nolint:errorlint // what refuse made, and nothing around it
 		}
 		return err == nil
 	}

@@ -217,11 +217,7 @@ func textOf(v any) string {
 	if s, ok := v.(string); ok {
 		return s
 	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Sprint(v)
-	}
-	return string(b)
+	return jsonText(v)
 }
 
 // inspectRole is one of the four that Inspect reads.

@@ -54,6 +54,15 @@ func endpoint(t *testing.T, answer func(w http.ResponseWriter, n int, body map[s
 	return e
 }
 
+// listener answers each request with 4, and keeps what was sent last.
+func listener(t *testing.T) (e *Engine, sent *map[string]any) {
+	sent = new(map[string]any)
+	return endpoint(t, func(w http.ResponseWriter, _ int, body map[string]any) {
+		*sent = body
+		say(w, "4", "stop")
+	}), sent
+}
+
 func say(w http.ResponseWriter, text, reason string) {
 	content, _ := json.Marshal(text) // a string always marshals
 	fmt.Fprintf(w, `{"choices": [{"index": 0, "message": {"role": "assistant", "content": %s}, "finish_reason": %q}]}`, content, reason)
@@ -114,11 +123,7 @@ func TestGenerate(t *testing.T) {
 
 // Messages keep their roles, which the recorded tokens are rendered from too.
 func TestRoles(t *testing.T) {
-	var sent map[string]any
-	e := endpoint(t, func(w http.ResponseWriter, _ int, body map[string]any) {
-		sent = body
-		say(w, "4", "stop")
-	})
+	e, sent := listener(t)
 	q := request0()
 	result := trajectory.Text("tool", "4")
 	result.Name = "calculator"
@@ -130,16 +135,12 @@ func TestRoles(t *testing.T) {
 		map[string]any{"role": "user", "content": "2+2?"},
 		map[string]any{"role": "assistant", "content": "<tool_call>{}</tool_call>"},
 		map[string]any{"role": "tool", "name": "calculator", "content": "4"},
-	}, sent["messages"])
+	}, (*sent)["messages"])
 }
 
 // Calls that a prompt shows stand with what answers them: an endpoint refuses an answer whose call it does not find.
 func TestCallsOfPrompts(t *testing.T) {
-	var sent map[string]any
-	e := endpoint(t, func(w http.ResponseWriter, _ int, body map[string]any) {
-		sent = body
-		say(w, "4", "stop")
-	})
+	e, sent := listener(t)
 	q := request0()
 	result := trajectory.Text("tool", "4")
 	result.ToolCallID = "c1"
@@ -152,7 +153,7 @@ func TestCallsOfPrompts(t *testing.T) {
 	require.Equal(t, []any{
 		map[string]any{"role": "assistant", "tool_calls": []any{call}},
 		map[string]any{"role": "tool", "tool_call_id": "c1", "content": "4"},
-	}, sent["messages"])
+	}, (*sent)["messages"])
 }
 
 // What a content filter cut is not what the model would have said, and no completion that it ended.

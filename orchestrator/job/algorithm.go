@@ -1,7 +1,6 @@
 package job
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/agentfly/agentfly/algorithms"
@@ -38,14 +37,10 @@ func Algorithm(j *Job, all *algorithms.Registry) (*algorithms.Algorithm, error) 
 	return a, nil
 }
 
-// refused says of each setting of the block that is refused where it stands.
+// refused says of each setting of the block that Resolve refuses where it stands.
 func refused(j *Job, err error) error {
-	var settings algorithms.Refused
-	if !errors.As(err, &settings) {
-		return j.Fail("algorithm", "%v", err)
-	}
 	var all []Problem
-	for _, s := range settings {
+	for _, s := range err.(algorithms.Refused) { //nolint:errorlint // Resolve's own
 		all = append(all, j.problem("algorithm."+s.Key, "%v", s.Err))
 	}
 	return asError(all)
